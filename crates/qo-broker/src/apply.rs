@@ -7,7 +7,7 @@ use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{Stats, TaskOrder};
+use qo_engine::api::{Stats, TaskOrder, WaitReason};
 use qo_store::runtime::{Runtime, RuntimeExt};
 
 use super::journal::{GroupChanges, Journal};
@@ -72,6 +72,10 @@ impl Applier {
                 let task = self.task(call.request);
                 call.respond(task);
             }
+            Message::WaitsFor(call) => {
+                let waits = self.state.waits_behind(call.request);
+                call.respond(Ok(waits.map(WaitReason::from)));
+            }
             Message::List(call) => {
                 let listed = self.list(&call.request);
                 call.respond(Ok(listed));
@@ -111,7 +115,7 @@ impl Applier {
             jitter: self.jitter(),
         };
         if let CommandOutcome::Expired(ids) = self.command(request, now, changes) {
-            changes.may_be_claimable |= ids.into_iter().any(|id| self.is_pending(id));
+            changes.may_be_claimable |= ids.into_iter().any(|id| self.frees_task(id));
         }
     }
 
@@ -203,7 +207,7 @@ impl Applier {
         match self.command(Request::Task { id, action }, now, changes) {
             CommandOutcome::Applied { id } => {
                 let task = self.task(id)?;
-                changes.may_be_claimable |= task.status == Status::Pending;
+                changes.may_be_claimable |= self.frees_task(id);
                 Ok(task)
             }
             outcome => Err(rejection_error(outcome, id)),
@@ -340,10 +344,10 @@ impl Applier {
         task.ok_or_else(|| Rejection::NotFound { id }.into())
     }
 
-    fn is_pending(&self, id: TaskId) -> bool {
-        self.state
-            .task(id)
-            .is_some_and(|task| task.status == Status::Pending)
+    /// Whether the change of a task may have made one claimable: itself, or the next one with its ordering key.
+    fn frees_task(&self, id: TaskId) -> bool {
+        let task = self.state.task(id);
+        task.is_some_and(|task| task.status == Status::Pending || task.ordering_key.is_some())
     }
 
     fn jitter(&self) -> Jitter {

@@ -14,7 +14,8 @@ use qo_core::{
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, ListPosition, Stats,
-    SubmitRequest, Submitted, TaskFilter, TaskOrder, TaskPage, VersionedTask, WorkerInfo,
+    SubmitRequest, Submitted, TaskFilter, TaskOrder, TaskPage, VersionedTask, WaitReason,
+    WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation, payload, worker_records};
@@ -24,6 +25,7 @@ use super::BrokerEngine;
 use super::apply::jitter;
 use super::message::{ClaimOrder, DocumentOrder, ListOrder, Listed, Message, Submit};
 use super::payload_removal::remove_payloads;
+use super::submit_batch::SubmitBatch;
 
 /// How many large inputs `submit_many` stores at once.
 const PLACED_CONCURRENTLY: usize = 64;
@@ -61,19 +63,20 @@ impl BrokerEngine {
         }
     }
 
-    /// Submits one task whose input is stored, and deletes the input if no task was created.
-    async fn submit_alone(&self, submit: Submit) -> Result<Submitted, EngineError> {
-        let id = submit.id;
-        let stored = matches!(submit.input, Payload::Stored(_)).then(|| submit.input.clone());
-        let result = self
-            .submit_placed(vec![submit])
-            .await
-            .pop()
-            .unwrap_or(Err(EngineError::Closed));
-        if let Some(input) = stored {
-            self.delete_unused_input(id, input, &result);
+    /// Submits tasks whose inputs are stored, and deletes the inputs of those that were not created.
+    async fn submit_apart(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, EngineError>> {
+        let stored = |submit: &Submit| match &submit.input {
+            input @ Payload::Stored(_) => Some((submit.id, input.clone())),
+            Payload::Inline(_) => None,
+        };
+        let inputs: Vec<Option<(TaskId, Payload)>> = submits.iter().map(stored).collect();
+        let results = self.submit_placed(submits).await;
+        for (input, result) in inputs.into_iter().zip(&results) {
+            if let Some((id, input)) = input {
+                self.delete_unused_input(id, input, result);
+            }
         }
-        result
+        results
     }
 
     /// Converts an operation to the core's action. The output of a completion is stored first if it is too large for the record.
@@ -139,7 +142,8 @@ impl Engine for BrokerEngine {
 
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
         let submit = self.place(request).await?;
-        self.submit_alone(submit).await
+        let mut results = self.submit_apart(vec![submit]).await;
+        results.pop().unwrap_or(Err(EngineError::Closed))
     }
 
     async fn submit_many(
@@ -151,25 +155,17 @@ impl Engine for BrokerEngine {
             .buffered(PLACED_CONCURRENTLY)
             .collect()
             .await;
-        let mut results = BTreeMap::new();
-        let mut plain = Vec::new();
-        let mut special = Vec::new();
+        let mut batch = SubmitBatch::default();
         for (index, placed) in placed.into_iter().enumerate() {
-            match placed {
-                Err(error) => {
-                    results.insert(index, Err(error));
-                }
-                // A submit that may need a lookup or a cleanup is sent alone, so that the others do not wait for it.
-                Ok(submit)
-                    if submit.id_is_chosen
-                        || submit.request.idempotency.is_some()
-                        || matches!(submit.input, Payload::Stored(_)) =>
-                {
-                    special.push((index, submit));
-                }
-                Ok(submit) => plain.push((index, submit)),
-            }
+            batch.add(index, placed);
         }
+        batch.separate_mixed_lines();
+        let SubmitBatch {
+            mut results,
+            plain,
+            alone,
+            has_order,
+        } = batch;
         let mut indexes: Vec<Vec<usize>> = Vec::new();
         let mut parts: Vec<Vec<Submit>> = Vec::new();
         for (index, submit) in plain {
@@ -184,17 +180,27 @@ impl Engine for BrokerEngine {
                 }
             }
         }
-        // One call sends only some of its tasks at once, so that a large one does not overload the broker by itself.
+        // One call sends only some of its tasks at once, so that a large one does not overload the broker by itself. Messages with ordered
+        // tasks must not overtake each other.
         let plain = futures_util::stream::iter(parts)
             .map(|part| self.submit_placed(part))
-            .buffered(MESSAGES_AT_ONCE)
+            .buffered(if has_order { 1 } else { MESSAGES_AT_ONCE })
             .collect::<Vec<_>>();
-        let special = futures_util::stream::iter(special)
-            .map(|(index, submit)| async move { (index, self.submit_alone(submit).await) })
+        let alone = futures_util::stream::iter(alone)
+            .map(|line| async move {
+                let mut results = Vec::with_capacity(line.len());
+                let mut line = line.into_iter().peekable();
+                while line.peek().is_some() {
+                    let part = line.by_ref().take(SUBMITS_PER_MESSAGE);
+                    let (indexes, part): (Vec<usize>, Vec<Submit>) = part.unzip();
+                    results.extend(indexes.into_iter().zip(self.submit_apart(part).await));
+                }
+                results
+            })
             .buffer_unordered(SPECIAL_AT_ONCE)
             .collect::<Vec<_>>();
-        let (plain, special) = futures_util::future::join(plain, special).await;
-        results.extend(special);
+        let (plain, alone) = futures_util::future::join(plain, alone).await;
+        results.extend(alone.into_iter().flatten());
         results.extend(
             indexes
                 .into_iter()
@@ -261,6 +267,9 @@ impl Engine for BrokerEngine {
             }
             .into());
         }
+        if task.stops_line() {
+            return Err(Rejection::StopsLine { action: "purge" }.into());
+        }
         if task.status != Status::Archived {
             self.act(id, Operation::Archive).await?;
         }
@@ -273,6 +282,13 @@ impl Engine for BrokerEngine {
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.read(id).await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        if task.status != Status::Pending || task.ordering_key.is_none() {
+            return Ok(None);
+        }
+        self.call(Message::WaitsFor, task.id).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

@@ -72,12 +72,12 @@ pub(super) enum CommitOutcome {
 }
 
 /// What a message needs to know of the journal, because the state does not hold it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Lookup {
-    /// A task, which may have finished.
-    pub(super) id: Option<TaskId>,
-    /// An idempotency key, which a finished task may hold.
-    pub(super) key: Option<ScopedKey>,
+    /// Tasks, which may have finished.
+    pub(super) ids: Vec<TaskId>,
+    /// Idempotency keys, which finished tasks may hold.
+    pub(super) keys: Vec<ScopedKey>,
 }
 
 /// Makes the changes of a group durable with one write.

@@ -36,6 +36,7 @@ mod payloads;
 pub mod rows;
 #[cfg(feature = "slate")]
 mod slate;
+mod submit_batch;
 mod worker_cleanup;
 
 use std::fmt;

@@ -8,7 +8,7 @@ use qo_core::{Payload, QueueName, Submission, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, ListPosition, Stats, SubmitRequest,
-    Submitted, TaskFilter,
+    Submitted, TaskFilter, WaitReason,
 };
 use tokio::sync::oneshot;
 
@@ -93,6 +93,7 @@ pub(super) enum Message {
     SetPaused(Call<(QueueName, bool), ()>),
     Purge(Call<TaskId, Arc<Task>>),
     Get(Call<TaskId, Arc<Task>>),
+    WaitsFor(Call<TaskId, Option<WaitReason>>),
     List(Call<ListOrder, Listed>),
     Stats(Call<(), Box<Stats>>),
     Documents(Call<DocumentQuery, Vec<Document>>),
@@ -112,6 +113,7 @@ macro_rules! with_call {
             Message::ActMany($call) => $body,
             Message::SetPaused($call) => $body,
             Message::Purge($call) | Message::Get($call) => $body,
+            Message::WaitsFor($call) => $body,
             Message::List($call) => $body,
             Message::Stats($call) => $body,
             Message::Documents($call) => $body,
@@ -162,6 +164,7 @@ impl Message {
         !matches!(
             self,
             Self::Get(_)
+                | Self::WaitsFor(_)
                 | Self::List(_)
                 | Self::Stats(_)
                 | Self::Documents(_)
@@ -229,6 +232,11 @@ pub(super) struct Submit {
 }
 
 impl Submit {
+    /// Whether the task may exist already, so that it must be looked up.
+    pub(super) fn may_exist(&self) -> bool {
+        self.id_is_chosen || self.request.idempotency.is_some()
+    }
+
     /// The approximate size of its record.
     pub(super) fn bytes(&self) -> u64 {
         let input = match &self.input {

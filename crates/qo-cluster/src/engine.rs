@@ -9,7 +9,7 @@ use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -149,6 +149,10 @@ impl Engine for ClusterEngine {
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.read(|engine| async move { engine.get(id).await })
             .await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        self.leading()?.waits_for(task).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

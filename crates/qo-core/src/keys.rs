@@ -10,6 +10,7 @@
 //! | `data/{shard}/{id}/input-{sha256}.json` | an input too large for the record |
 //! | `data/{shard}/{id}/output-{attempt}.json` | an output too large for the record |
 //! | `keys/{sha256}.json` | the task of an idempotency key, by the hash of the key and its scope |
+//! | `order/{sha256}.json` | the tasks of an ordering key in their order, by the hash of the queue and the key |
 //! | `blobs/records/{first two digits}/{address}.json` | which generation of a blob is stored, and when a task last needed it |
 //! | `blobs/data/{first two digits}/{address}.{generation}` | the bytes of a blob |
 //! | `meta/signal.json` | changes with every submit |
@@ -91,6 +92,8 @@ pub enum Key {
     },
     /// The task of an idempotency key.
     Idempotency(Sha256),
+    /// The line of an ordering key.
+    Line(Sha256),
     /// The record of a blob.
     BlobRecord(BlobAddress),
     /// The bytes of a blob.
@@ -205,6 +208,9 @@ pub const BROKER_KEY: &str = "meta/broker.json";
 /// The prefix of all large payloads.
 pub const DATA_PREFIX: &str = "data";
 
+/// The prefix of the lines of all ordering keys.
+pub const LINES_PREFIX: &str = "order";
+
 /// The prefix of all blobs.
 pub const BLOBS_PREFIX: &str = "blobs";
 
@@ -252,6 +258,7 @@ impl fmt::Display for Key {
             Self::Worker(worker) => write!(f, "workers/{worker}.json"),
             Self::Input { id, sha256 } => write!(f, "data/{}/{id}/input-{sha256}.json", id.shard()),
             Self::Idempotency(sha256) => write!(f, "keys/{sha256}.json"),
+            Self::Line(sha256) => write!(f, "{LINES_PREFIX}/{sha256}.json"),
             Self::BlobRecord(address) => {
                 write!(
                     f,
@@ -322,6 +329,7 @@ fn read(text: &str) -> Option<Key> {
             }
         }
         "keys" => Key::Idempotency(next()?.strip_suffix(".json")?.parse().ok()?),
+        "order" => Key::Line(next()?.strip_suffix(".json")?.parse().ok()?),
         "workers" => Key::Worker(next()?.strip_suffix(".json")?.parse().ok()?),
         "blobs" => {
             let kind = next()?;
@@ -431,6 +439,10 @@ mod tests {
             (
                 Key::Idempotency(Sha256::from_bytes([0xcd; 32])),
                 &format!("keys/{}.json", "cd".repeat(32)),
+            ),
+            (
+                Key::Line(Sha256::from_bytes([0xcd; 32])),
+                &format!("order/{}.json", "cd".repeat(32)),
             ),
             (
                 Key::Output { id, attempt: 12 },

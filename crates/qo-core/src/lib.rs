@@ -35,7 +35,9 @@ pub use blob::BlobAddress;
 pub use document::{DocumentId, DocumentKind, StoredDocument};
 pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
-pub use names::{Actor, DocumentName, IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
+pub use names::{
+    Actor, DocumentName, IdempotencyKey, OrderingKey, QueueName, Tag, TaskType, WorkerId,
+};
 pub use payload::{Payload, PayloadRef, Sha256};
 pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};

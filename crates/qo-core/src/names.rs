@@ -133,7 +133,7 @@ impl Default for QueueName {
     }
 }
 
-/// Why a text is not a tag or an idempotency key.
+/// Why a text is not a tag, an idempotency key or an ordering key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} is not {kind}: use 1 to {max} bytes without control characters")]
 pub struct InvalidLabel {
@@ -148,6 +148,8 @@ pub const TAG_MAX_BYTES: usize = 64;
 pub const ACTOR_MAX_BYTES: usize = 128;
 /// The maximum length of an idempotency key in bytes.
 pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 256;
+/// The maximum length of an ordering key in bytes.
+pub const ORDERING_KEY_MAX_BYTES: usize = 256;
 
 fn check_label(kind: &'static str, text: &str, max: usize) -> Result<(), InvalidLabel> {
     if (1..=max).contains(&text.len()) && !text.chars().any(char::is_control) {
@@ -192,6 +194,12 @@ checked_text!(
     IdempotencyKey,
     InvalidLabel,
     |text| check_label("an idempotency key", text, IDEMPOTENCY_KEY_MAX_BYTES)
+);
+checked_text!(
+    /// Tasks of one queue with the same ordering key run one at a time, in submit order. It is never part of a key verbatim.
+    OrderingKey,
+    InvalidLabel,
+    |text| check_label("an ordering key", text, ORDERING_KEY_MAX_BYTES)
 );
 
 #[cfg(test)]
@@ -248,6 +256,9 @@ mod tests {
         assert!(Tag::new(&"x".repeat(65)).is_err());
         assert!(IdempotencyKey::new(&"x".repeat(256)).is_ok());
         assert!(IdempotencyKey::new(&"x".repeat(257)).is_err());
+        assert!(OrderingKey::new(&"x".repeat(256)).is_ok());
+        assert!(OrderingKey::new(&"x".repeat(257)).is_err());
+        assert!(OrderingKey::new("").is_err());
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Where a task belongs in a queue that is divided into partitions.
 //!
-//! An id has a route, and so does an idempotency key. The partition is the route modulo the number of partitions.
+//! An id has a route, and so do an idempotency key and the line of an ordering key. The partition is the route modulo the number of partitions.
 //!
 //! A key must be checked by one partition, and a task must be found by its id alone. Both hold if the task's id has the route of
 //! its key. An id can be given any route without knowing the number of partitions: its route is a hash of its first fourteen
 //! bytes, combined with its last two by exclusive or, and those two are free in a generated id.
 
 use crate::id::TaskId;
-use crate::task::ScopedKey;
+use crate::task::{OrderingLine, ScopedKey};
 
 /// The route of a task. It depends only on bytes that never change, and its values must never change either: stored tasks are
 /// found by it.
@@ -50,6 +50,13 @@ impl TaskId {
 
 impl ScopedKey {
     /// The route of this key, and of the task that holds it in a partitioned queue.
+    pub fn route(&self) -> Route {
+        Route::of(&self.canonical())
+    }
+}
+
+impl OrderingLine {
+    /// The route of this line, and of all its tasks in a partitioned queue.
     pub fn route(&self) -> Route {
         Route::of(&self.canonical())
     }

@@ -7,6 +7,8 @@
 //! | 3 | write the ready entry of a task that is now pending | the old entries | the lease reaper, or any process that reads an entry and finds it stale |
 //! | 4 | delete the old entries, later and in batches | nothing | |
 //!
+//! A task with an ordering key has its own steps instead of step 3 ([`super::ordering`]).
+//!
 //! The lease entry is written before the swap because a running task without one would never be found again. The ready entry is
 //! written after the swap because any process that finds one for a task that is not pending deletes it. The swap carries an
 //! operation id, with which the store client settles a write of unknown result, so each change is made exactly once or not at
@@ -136,12 +138,19 @@ impl DirectEngine {
                 &op,
             )
             .await?;
-        self.publish(&task).await;
-        self.shared.index_gc.enqueue(
-            index::stale_keys(&before, &task, now)
-                .into_iter()
-                .chain(marker),
-        );
+        let is_indexed = if task.ordering_key.is_some() {
+            self.follow_in_line(&before, &task).await
+        } else {
+            self.publish_entry(&task).await;
+            true
+        };
+        if is_indexed {
+            self.shared.index_gc.enqueue(
+                index::stale_keys(&before, &task, now)
+                    .into_iter()
+                    .chain(marker),
+            );
+        }
         self.shared.watchers.notify(operation, &task);
         Ok(ChangedTask {
             task,
@@ -149,9 +158,20 @@ impl DirectEngine {
         })
     }
 
+    /// Writes the index entry of a task that is now pending, as [`Self::publish_entry`] does. One with an ordering key joins its line first,
+    /// and a settled one leaves it.
+    pub(super) async fn publish(&self, task: &Task) {
+        if task.ordering_key.is_none() {
+            return self.publish_entry(task).await;
+        }
+        if let Err(error) = self.restore_place(task).await {
+            tracing::warn!(task = %task.id, %error, "the task is stored, but the line of its ordering key is not; the lease reaper or the sweeper will repair it");
+        }
+    }
+
     /// Writes the index entry of a task that is now pending and signals idle workers. The task itself is already durable, so a
     /// failure here is only logged: the lease reaper or the sweeper repeats the write.
-    pub(super) async fn publish(&self, task: &Task) {
+    pub(super) async fn publish_entry(&self, task: &Task) {
         let Some(key) = index::pending_key(task, self.client().now()) else {
             return;
         };

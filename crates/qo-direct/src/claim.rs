@@ -17,6 +17,7 @@ use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
 use super::change::unswappable;
+use super::ordering::Place;
 use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, StoredTask};
 
@@ -269,6 +270,12 @@ impl DirectEngine {
             Err(error) => return ClaimOutcome::Failed(error),
         };
         if stored.task.status != Status::Pending {
+            // Whoever settled a task with an ordering key may have died before the next one got its entry.
+            if stored.task.ordering_key.is_some()
+                && let Err(error) = self.restore_entry(&stored.task).await
+            {
+                return ClaimOutcome::Failed(error);
+            }
             return self.discard_stale(entry);
         }
         if IndexEntry::of(&stored.task) != entry {
@@ -293,6 +300,20 @@ impl DirectEngine {
                 Ok(_) | Err(EngineError::Rejected(_)) => ClaimOutcome::Unavailable,
                 Err(error) => ClaimOutcome::Failed(error),
             };
+        }
+        if stored.task.ordering_key.is_some() {
+            match self.place_in_line(&stored.task).await {
+                Ok(Place::Head) => {}
+                // Another program wrote its entry. The entry is left alone, because the task needs the same one when its turn comes.
+                Ok(Place::Behind { .. }) => return ClaimOutcome::Unavailable,
+                Ok(Place::Absent) => {
+                    return match self.restore_place(&stored.task).await {
+                        Ok(()) => ClaimOutcome::Unavailable,
+                        Err(error) => ClaimOutcome::Failed(error),
+                    };
+                }
+                Err(error) => return ClaimOutcome::Failed(error),
+            }
         }
         let lease = self.runtime().new_lease_id();
         let (id, tag) = (stored.task.id, stored.tag.clone());

@@ -9,7 +9,7 @@ use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -66,6 +66,10 @@ impl Engine for DirectEngine {
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         Ok(self.read(id).await?.task)
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        self.find_wait_reason(task).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

@@ -19,7 +19,8 @@
 //! | roster of workers | 1 per minute and bucket, by the first of several workers | 1 per 10 to 30 s and busy worker, answered with 304 | 1 per minute and bucket | |
 //! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
-//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET.
+//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET. An ordering key
+//! adds two PUT and three or four GET ([`ordering`]).
 
 mod activity;
 mod change;
@@ -47,6 +48,7 @@ mod list_newest;
 pub mod maintenance;
 mod names;
 mod operation;
+mod ordering;
 mod page_share;
 mod paused_queues;
 mod payload;
@@ -82,6 +84,7 @@ pub use environment::{allows_no_versioning, embeds_monitor};
 pub use init::{InitOptions, InitOutcome, InitReport, InitStep, init};
 pub use lease_reaper::LeaseReport;
 pub use maintenance::{Maintenance, MaintenanceConfig, MaintenanceHandle, WorkerHealth};
+pub use ordering::LINE_MAX_TASKS;
 pub use sweeper::{SweepNext, SweepReport};
 
 use qo_engine::watch::Watchers;
@@ -92,6 +95,7 @@ use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
 use self::left_alone::LeftAlone;
 use self::names::Names;
+use self::ordering::LineLocks;
 use self::paused_queues::PausedQueues;
 use self::peers::Peers;
 use self::ready_cache::ReadyCache;
@@ -123,6 +127,7 @@ struct EngineShared {
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
     left_alone: LeftAlone,
+    line_locks: LineLocks,
     names: Names,
     peers: Peers,
     paused_queues: PausedQueues,
@@ -161,6 +166,7 @@ impl DirectEngine {
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
                 left_alone: LeftAlone::default(),
+                line_locks: LineLocks::default(),
                 names: Names::default(),
                 peers: Peers::default(),
                 paused_queues: PausedQueues::default(),

@@ -3,7 +3,7 @@
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
 //! | 1 | archive the task, by compare-and-swap | an archived task; the purge can be repeated |
-//! | 2 | release its idempotency key, and note in the key's record that this task is purged | the same, without a key |
+//! | 2 | remove it from the line of its ordering key, if whoever finished it has not; release its idempotency key, and note in the key's record that this task is purged | the same, without a key |
 //! | 3 | delete its large payloads, with their versions | the same, without some or all of its payloads |
 //! | 4 | in a bucket that keeps versions: delete the older versions of the task, oldest first | an archived task with fewer versions |
 //! | 5 | delete the task | nothing |
@@ -59,11 +59,17 @@ impl DirectEngine {
                 }
                 .into());
             }
+            if stored.task.stops_line() {
+                return Err(Rejection::StopsLine { action: "purge" }.into());
+            }
             let task = if stored.task.status == Status::Archived {
                 stored.task
             } else {
                 self.change(id, Some(stored), Action::Archive).await?.task
             };
+            if task.ordering_key.is_some() {
+                self.restore_place(&task).await?;
+            }
             if let Some(scoped) = task.scoped_key() {
                 self.release_key(&scoped, id).await?;
                 if let Some(admin) = admin {

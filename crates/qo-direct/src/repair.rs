@@ -95,8 +95,16 @@ pub(super) fn expected_key(task: &Task, now: Timestamp) -> Option<Key> {
 }
 
 impl DirectEngine {
-    /// Writes the index entry that a task should have. Writing an existing one is harmless.
+    /// Writes the index entry that a task should have. Writing an existing one is harmless. Repairs the line of its ordering key, if it has
+    /// one.
     pub(super) async fn restore_entry(&self, task: &Task) -> Result<(), EngineError> {
+        if task.ordering_key.is_some() && task.status != Status::Running {
+            return if task.is_settled() {
+                self.check_left(task).await.map(drop)
+            } else {
+                self.restore_place(task).await
+            };
+        }
         let Some(key) = expected_key(task, self.client().now()) else {
             return Ok(());
         };

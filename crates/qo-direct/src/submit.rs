@@ -8,12 +8,17 @@
 //! | 4 | if the request has an idempotency key: confirm that the task was not purged before step 3, see [`super::idempotency`] | the same |
 //! | 5 | write its ready entry, then the signal | nothing |
 //!
+//! A task with an ordering key joins its line between steps 4 and 5 ([`super::ordering`]).
+//!
 //! A repeated submit of a task that nobody has claimed yet confirms the key and writes the ready entry again, so a caller that retries
 //! after an error does not have to wait for the sweeper.
+
+use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
+use qo_core::task::OrderingLine;
 use qo_core::transition::submit;
 use qo_core::{Payload, TaskId, Timestamp};
 use qo_engine::EngineError;
@@ -32,6 +37,20 @@ impl DirectEngine {
         &self,
         request: SubmitRequest,
     ) -> Result<Submitted, EngineError> {
+        if let Some(line) = request.ordering_line() {
+            let mut results = self.submit_ordered(&line, vec![request]).await;
+            return results.pop().unwrap_or(Err(EngineError::Closed));
+        }
+        let submitted = self.create_task(request).await?;
+        self.announce(&submitted).await;
+        Ok(submitted)
+    }
+
+    /// Creates the task of a request, or finds the existing one. Its ready entry is still to be written.
+    pub(super) async fn create_task(
+        &self,
+        request: SubmitRequest,
+    ) -> Result<Submitted, EngineError> {
         let id = request.id.unwrap_or_else(|| self.new_task_id());
         let input = qo_engine::payload::place(
             "input",
@@ -47,9 +66,7 @@ impl DirectEngine {
             now,
         )?;
         let Some(idempotency) = request.idempotency.clone() else {
-            let submitted = self.create(id, None, request, &input).await?;
-            self.announce(&submitted).await;
-            return Ok(submitted);
+            return self.create(id, None, request, &input).await;
         };
         let mut id = id;
         for _ in 0..TRIES_MAX {
@@ -64,10 +81,7 @@ impl DirectEngine {
                 }
             };
             match self.is_revived(&submitted.task).await {
-                Ok(false) => {
-                    self.announce(&submitted).await;
-                    return Ok(submitted);
-                }
+                Ok(false) => return Ok(submitted),
                 Ok(true) => self.delete_revived(&submitted.task).await?,
                 Err(error) => return Err(in_doubt(error)),
             }
@@ -133,16 +147,39 @@ impl DirectEngine {
         }
     }
 
-    /// Submits concurrently and returns the results in the order of the requests.
+    /// Submits concurrently and returns the results in the order of the requests. Tasks with the same ordering key are submitted together.
     pub(super) async fn submit_all(
         &self,
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>> {
-        futures_util::stream::iter(requests)
-            .map(|request| self.submit_one(request))
-            .buffered(self.config().concurrency)
-            .collect()
-            .await
+        let mut single = Vec::new();
+        let mut lines: BTreeMap<OrderingLine, (Vec<usize>, Vec<SubmitRequest>)> = BTreeMap::new();
+        for (index, request) in requests.into_iter().enumerate() {
+            match request.ordering_line() {
+                None => single.push((index, request)),
+                Some(line) => {
+                    let (indexes, requests) = lines.entry(line).or_default();
+                    indexes.push(index);
+                    requests.push(request);
+                }
+            }
+        }
+        let concurrency = self.config().concurrency;
+        let single = futures_util::stream::iter(single)
+            .map(|(index, request)| async move { (index, self.submit_one(request).await) })
+            .buffer_unordered(concurrency)
+            .collect::<Vec<_>>();
+        let ordered = futures_util::stream::iter(lines)
+            .map(|(line, (indexes, requests))| async move {
+                let results = self.submit_ordered(&line, requests).await;
+                indexes.into_iter().zip(results).collect::<Vec<_>>()
+            })
+            .buffer_unordered(concurrency)
+            .collect::<Vec<_>>();
+        let (single, ordered) = futures_util::future::join(single, ordered).await;
+        let ordered = ordered.into_iter().flatten();
+        let results: BTreeMap<usize, _> = single.into_iter().chain(ordered).collect();
+        results.into_values().collect()
     }
 }
 

@@ -11,7 +11,7 @@ use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use crate::error::EngineError;
 use crate::operation::Operation;
@@ -86,6 +86,11 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Reads a task.
     async fn get(&self, id: TaskId) -> Result<Task, EngineError>;
+
+    /// Says what a pending task waits for besides its due time and a worker, if there is anything.
+    async fn waits_for(&self, _task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        Ok(None)
+    }
 
     /// Reads a task's input, from the task's record or from its own object.
     async fn input(&self, task: &Task) -> Result<Json, EngineError>;

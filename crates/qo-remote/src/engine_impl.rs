@@ -5,10 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::task::Event;
-use qo_core::{Json, Payload, PayloadRef, QueueName, Rejection, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    Json, Payload, PayloadRef, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
+};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -20,6 +22,7 @@ use super::{NoBody, RemoteEngine};
 use crate::wire::{
     ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, SettingsBody, SettingsEntry,
     SettingsResponse, SettingsWritten, StatsResponse, VERSIONS_MAX, VersionsResponse,
+    WaitsForResponse,
 };
 
 /// The longest wait of one claim request. Proxies on the way often time out after 30 s.
@@ -162,6 +165,15 @@ impl Engine for RemoteEngine {
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.connection().read(&format!("/v1/tasks/{id}")).await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        if task.status != Status::Pending || task.ordering_key.is_none() {
+            return Ok(None);
+        }
+        let path = format!("/v1/tasks/{}/waits_for", task.id);
+        let response: WaitsForResponse = self.connection().read(&path).await?;
+        Ok(response.waits_for)
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

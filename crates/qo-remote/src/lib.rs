@@ -197,13 +197,13 @@ impl RemoteEngine {
     /// The retry policy is validated here: JSON has no NaN, so an invalid number would arrive as a missing one.
     fn prepare(&self, request: SubmitRequest) -> Result<(SubmitBody, GeneratedId), EngineError> {
         request.retry_policy.validate().map_err(Rejection::from)?;
-        let key = request.scoped_key();
+        let route = request.route();
         let mut body = SubmitBody::from_request(request);
         body.omit_input = true;
         let generated = body.id.is_none().then(|| {
             let id = self.shared.runtime.new_task_id();
             // A partitioned queue finds both in the same partition.
-            key.map_or(id, |key| id.with_route(key.route()))
+            route.map_or(id, |route| id.with_route(route))
         });
         body.id = body.id.or(generated);
         // With an idempotency key, another submit may have created the task under this id for this one.

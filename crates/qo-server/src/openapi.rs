@@ -27,7 +27,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions,
+        tasks::submit, list::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions, tasks::waits_for,
         operation::cancel, operation::run_now, operation::replay, operation::archive, operation::unarchive, operation::purge,
         queues::pause, queues::resume, bulk::bulk,
         work::claim, operation::complete, operation::fail, operation::release, operation::renew, operation::snooze,

@@ -11,7 +11,7 @@ use crate::response::{ApiError, unwritable};
 use crate::routes::tasks::{RECORD_BYTES, size_of};
 
 /// The names of a task's fields in JSON.
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 41] = [
     "attempt",
     "available_at",
     "cancel_requested",
@@ -30,7 +30,11 @@ const NAMES: [&str; 37] = [
     "lease_expires_at",
     "lease_id",
     "max_retries",
+    "min_reader",
     "op_id",
+    "ordering_key",
+    "ordering_on_failure",
+    "ordering_turn",
     "output",
     "output_ref",
     "priority",

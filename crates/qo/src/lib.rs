@@ -131,13 +131,13 @@ pub use qo_broker::SlateConfig;
 #[doc(inline)]
 pub use qo_broker::{BrokerConfig, BrokerEngine, JsonConfig};
 #[doc(inline)]
-pub use qo_core::task::{Event, EventAction, IdempotencyScope};
+pub use qo_core::task::{Event, EventAction, IdempotencyScope, OnFailure, OrderingRule};
 #[doc(inline)]
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 #[doc(inline)]
 pub use qo_core::{
-    Actor, IdempotencyKey, Json, LeaseId, Payload, QueueName, Rejection, RetryPolicy, Shard,
-    Status, Tag, Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
+    Actor, IdempotencyKey, Json, LeaseId, OrderingKey, Payload, QueueName, Rejection, RetryPolicy,
+    Shard, Status, Tag, Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
 #[doc(inline)]
 pub use qo_direct::{
@@ -147,7 +147,7 @@ pub use qo_direct::{
 #[doc(inline)]
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
-    TaskOrder, TaskPage, VersionedTask, When, WorkerInfo,
+    TaskOrder, TaskPage, VersionedTask, WaitReason, When, WorkerInfo,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

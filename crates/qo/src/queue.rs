@@ -12,7 +12,8 @@ use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_direct::DirectEngine;
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason,
+    WorkerInfo,
 };
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
@@ -348,6 +349,12 @@ impl Queue {
     /// Returns a task. What is encrypted with a key that the queue has not stays encrypted.
     pub async fn get(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.sealer.open_task(self.engine.get(id).await?))
+    }
+
+    /// Says what a pending task waits for besides its due time and a worker: another task with the same ordering key. `None` if there is
+    /// nothing.
+    pub async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, Error> {
+        Ok(self.engine.waits_for(task).await?)
     }
 
     /// Returns the input of a task. Fails if it is encrypted and the queue has not its key.

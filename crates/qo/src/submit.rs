@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use qo_core::task::IdempotencyScope;
+use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
 use qo_core::{
-    IdempotencyKey, Json, QueueName, RetryPolicy, Tag, TaskId, TaskType, Timestamp, TraceParent,
+    IdempotencyKey, Json, OrderingKey, QueueName, RetryPolicy, Tag, TaskId, TaskType, Timestamp,
+    TraceParent,
 };
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
 use serde::Serialize;
@@ -54,6 +55,8 @@ pub struct TaskBuilder {
     window: Option<Duration>,
     tags: Vec<String>,
     traceparent: Option<TraceParent>,
+    ordering_key: Option<String>,
+    on_failure: Option<OnFailure>,
 }
 
 impl Queue {
@@ -85,6 +88,8 @@ impl Queue {
             window: None,
             tags: Vec::new(),
             traceparent: None,
+            ordering_key: None,
+            on_failure: None,
         }
     }
 }
@@ -174,6 +179,34 @@ impl TaskBuilder {
         self
     }
 
+    /// Sets the ordering key: tasks of one queue with the same key run one at a time, in submit order. A retry, a release, a snooze and a
+    /// delay keep their place, and the tasks behind them wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), qo::Error> {
+    /// # let queue = qo::connect("memory:").await?;
+    /// for change in ["created", "renamed", "closed"] {
+    ///     queue
+    ///         .task("sync_account", &change)?
+    ///         .ordering_key("account-17")
+    ///         .submit()
+    ///         .await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
+        self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Sets what happens to the next tasks with the same ordering key if this one fails for good. Default: the next one runs.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = Some(on_failure);
+        self
+    }
+
     /// Sets the W3C trace context. The handler reads it from the task.
     pub fn traceparent(mut self, parent: TraceParent) -> Self {
         self.traceparent = Some(parent);
@@ -202,8 +235,22 @@ impl TaskBuilder {
                 scope: self.scope.unwrap_or_default(),
                 window_ms: self.window.map(millis),
             }),
-            None if self.scope.is_some() => return Err(requires_key("idempotency_scope")),
-            None if self.window.is_some() => return Err(requires_key("idempotency_window")),
+            None if self.scope.is_some() => {
+                return Err(requires("idempotency_scope", "idempotency_key"));
+            }
+            None if self.window.is_some() => {
+                return Err(requires("idempotency_window", "idempotency_key"));
+            }
+            None => None,
+        };
+        request.ordering = match self.ordering_key {
+            Some(key) => Some(OrderingRule {
+                key: OrderingKey::new(&key)?,
+                on_failure: self.on_failure.unwrap_or_default(),
+            }),
+            None if self.on_failure.is_some() => {
+                return Err(requires("on_failure", "ordering_key"));
+            }
             None => None,
         };
         for tag in &self.tags {
@@ -219,11 +266,8 @@ impl TaskBuilder {
     }
 }
 
-fn requires_key(option: &'static str) -> Error {
-    Error::OptionWithout {
-        option,
-        needed: "idempotency_key",
-    }
+fn requires(option: &'static str, needed: &'static str) -> Error {
+    Error::OptionWithout { option, needed }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -8,7 +8,7 @@ use crate::attempts::{self, Excuse};
 use crate::call::{Call, CallKind};
 use crate::life::{self, Conditions, Life, StoredVersion};
 use crate::promise::{Breaches, Promise};
-use crate::{counts, keys, linearizability};
+use crate::{counts, keys, linearizability, ordering};
 
 /// A recorded history, after all faults stopped and the queue settled.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +69,7 @@ impl History<'_> {
             &mut breaches,
         );
         let undecided = linearizability::check(self.calls, &lives, &excluded, &mut breaches);
+        ordering::check(self.calls, &lives, &mut breaches);
         self.check_ends(&lives, &mut breaches);
         Checked {
             breaches,

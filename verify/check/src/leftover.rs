@@ -36,6 +36,7 @@ fn is_needed(key: &str, tasks: &BTreeMap<TaskId, Task>) -> bool {
             Key::Task(_)
             | Key::Worker(_)
             | Key::Idempotency(_)
+            | Key::Line(_)
             | Key::BlobRecord(_)
             | Key::BlobData { .. },
         ) => true,

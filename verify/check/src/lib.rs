@@ -21,6 +21,7 @@ mod keys;
 mod leftover;
 mod life;
 mod linearizability;
+mod ordering;
 mod promise;
 mod recorder;
 

@@ -252,6 +252,7 @@ fn step(
         (Status::Pending, Status::Running) => Step::Call(CallKind::Claim),
         (Status::Pending, Status::Cancelled) if cause == Cause::TaskExpired => Step::Expiry,
         (Status::Pending, Status::Cancelled) => Step::Call(CallKind::Cancel),
+        (Status::Failed, Status::Cancelled) if last.stops_line() => Step::Call(CallKind::Cancel),
         (Status::Running, Status::Running) if event.is_some() => Step::Call(CallKind::Cancel),
         (Status::Running, Status::Running) => Step::Call(CallKind::Renew),
         (Status::Running, Status::Completed) => Step::Call(CallKind::Complete),

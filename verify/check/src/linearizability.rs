@@ -325,7 +325,8 @@ fn effects(state: TaskState, kind: CallKind, lease: Option<LeaseId>) -> Vec<Task
         (CallKind::Complete, _) if holds => becomes(&[Completed]),
         (CallKind::Fail, _) if holds => becomes(&[Pending, Failed, Cancelled]),
         (CallKind::Release | CallKind::Snooze, _) if holds => becomes(&[Pending, Cancelled]),
-        (CallKind::Cancel, Some(Pending)) => becomes(&[Cancelled]),
+        // A failed task that stops its ordering key can be cancelled. Views do not show which do; the lives tell.
+        (CallKind::Cancel, Some(Pending | Failed)) => becomes(&[Cancelled]),
         (CallKind::Cancel, Some(Running)) => becomes(&[Running]),
         (CallKind::Replay, Some(Completed | Failed | Cancelled)) => becomes(&[Pending]),
         (CallKind::Archive, Some(Completed | Failed | Cancelled)) => becomes(&[Archived]),

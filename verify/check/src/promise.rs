@@ -18,6 +18,8 @@ pub enum Promise {
     Ends,
     /// A fault or a handler's error explains every additional attempt.
     Explained,
+    /// Tasks with one ordering key run one at a time, in submit order.
+    Ordered,
     /// Requests stay within the budget.
     Budget,
     /// No unneeded object is left in the store.
@@ -35,6 +37,7 @@ impl fmt::Display for Promise {
             Self::Rules => "promise 4, tasks change by the rules",
             Self::Ends => "promise 5, every task finishes",
             Self::Explained => "promise 6, attempts are explained",
+            Self::Ordered => "order per key",
             Self::Budget => "promise 7, the request budget",
             Self::LeftOver => "no object is left over",
             Self::Run => "the run works",

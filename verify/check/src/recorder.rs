@@ -8,7 +8,7 @@ use qo_core::task::Event;
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
@@ -124,6 +124,10 @@ impl Engine for Recorder {
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.record(CallKind::Get, id, None, self.engine.get(id))
             .await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        self.engine.waits_for(task).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

@@ -25,6 +25,7 @@ pub(crate) fn key(bytes: &[u8]) {
         Key::Worker(_) => ("workers".to_owned(), 2),
         Key::Input { id, .. } | Key::Output { id, .. } => (data_prefix(*id), 4),
         Key::Idempotency(_) => ("keys".to_owned(), 2),
+        Key::Line(_) => ("order".to_owned(), 2),
         Key::BlobRecord(_) => (BLOB_RECORDS_PREFIX.to_owned(), 4),
         Key::BlobData { .. } => (BLOB_DATA_PREFIX.to_owned(), 4),
     };

@@ -100,9 +100,9 @@ impl LookupTable {
 }
 
 fn names(lookup: &Lookup) -> impl Iterator<Item = LookupName> + use<> {
-    let id = lookup.id.map(LookupName::Id);
-    let key = lookup.key.clone().map(LookupName::Key);
-    id.into_iter().chain(key)
+    let ids = lookup.ids.clone().into_iter().map(LookupName::Id);
+    let keys = lookup.keys.clone().into_iter().map(LookupName::Key);
+    ids.chain(keys)
 }
 
 #[cfg(test)]
@@ -138,12 +138,12 @@ mod tests {
         let mut table = LookupTable::default();
         let other = task_with_key(7);
         let by_key = Lookup {
-            id: Some(id(1)),
-            key: other.scoped_key(),
+            ids: vec![id(1)],
+            keys: other.scoped_key().into_iter().collect(),
         };
         let by_id = Lookup {
-            id: Some(id(2)),
-            key: None,
+            ids: vec![id(2)],
+            keys: Vec::new(),
         };
         let first = table.add(by_key.clone(), message()).unwrap();
         let unaffected = table.add(by_id.clone(), message()).unwrap();
@@ -165,8 +165,8 @@ mod tests {
         let mut table = LookupTable::default();
         let task = task_with_key(7);
         let lookup = Lookup {
-            id: Some(task.id),
-            key: None,
+            ids: vec![task.id],
+            keys: Vec::new(),
         };
         let number = table.add(lookup, message()).unwrap();
         table.task_changed(&task);

@@ -1,11 +1,12 @@
 //! Finished tasks in the database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
 use qo_core::task::{ScopedKey, decode_compact};
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
@@ -21,6 +22,8 @@ use crate::message::{ListOrder, Listed};
 
 /// The most rows that a list reads before it returns.
 const SCANNED_MAX: usize = 10_000;
+/// How many rows a lookup reads at once.
+const READ_CONCURRENTLY: usize = 64;
 
 /// The finished tasks in the database.
 #[derive(Clone)]
@@ -42,29 +45,27 @@ impl FinishedTasks {
         }
     }
 
-    /// Finds the finished task with this id, and the finished task that holds this key.
+    /// Finds the finished tasks with these ids, and the finished tasks that hold these keys.
     pub(super) async fn look_up(&self, lookup: Lookup) -> Result<Vec<Task>, EngineError> {
-        let holder = match &lookup.key {
-            Some(key) => self.holder(key).await?,
-            None => None,
-        };
-        if let Some(id) = holder
-            && let Some(reason) = self.unreadable.get(&id)
-        {
+        let holders: Vec<Option<TaskId>> = futures_util::stream::iter(lookup.keys)
+            .map(|key| async move { self.holder(&key).await })
+            .buffered(READ_CONCURRENTLY)
+            .try_collect()
+            .await?;
+        let mut ids: BTreeSet<TaskId> = holders.into_iter().flatten().collect();
+        if let Some((id, reason)) = ids.iter().find_map(|id| self.unreadable.get_key_value(id)) {
             return Err(EngineError::Unreadable {
-                id,
+                id: *id,
                 detail: reason.clone(),
             });
         }
-        let mut found = Vec::new();
-        for id in lookup
-            .id
-            .into_iter()
-            .chain(holder.filter(|id| Some(*id) != lookup.id))
-        {
-            found.extend(self.task(id).await?);
-        }
-        Ok(found)
+        ids.extend(lookup.ids);
+        let found: Vec<Option<Task>> = futures_util::stream::iter(ids)
+            .map(|id| self.task(id))
+            .buffered(READ_CONCURRENTLY)
+            .try_collect()
+            .await?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>, EngineError> {

@@ -57,7 +57,8 @@ impl BatchBuilder {
         for id in changed {
             match state.task(id) {
                 None => {}
-                Some(task) if task.status.is_terminal() => {
+                // A failed task that stops its ordering key is still needed, and so stays among the live ones.
+                Some(task) if task.is_settled() => {
                     self.put_ended(&mut batch, state, task, retention_ms, now)?;
                 }
                 Some(task) => {

@@ -113,33 +113,33 @@ impl Journal for RowJournal {
         message: &Message,
         now: Timestamp,
     ) -> Option<Lookup> {
-        let unknown = |id: TaskId| state.task(id).is_none().then_some(id);
+        let unknown = |id: &TaskId| state.task(*id).is_none();
         let lookup = match message {
             Message::Submit(call) => {
-                // Submits that may need a lookup are sent alone.
-                let [submit] = call.request.as_slice() else {
-                    return None;
-                };
-                if submit.id_is_chosen {
-                    unknown(submit.id)?;
-                }
                 // While a key is valid, its holder is the only one. After that a finished task may hold it instead.
                 let is_held = |key: &ScopedKey| {
                     let holder = state.key_holder(key).and_then(|id| state.task(id));
                     holder.is_some_and(|holder| holder.key_holds(now))
                 };
-                Lookup {
-                    id: submit.id_is_chosen.then_some(submit.id),
-                    key: submit.request.scoped_key().filter(|key| !is_held(key)),
+                let mut lookup = Lookup::default();
+                for submit in call.request.iter().filter(|submit| submit.may_exist()) {
+                    // A task that the state holds is the answer, whatever its key.
+                    if submit.id_is_chosen && !unknown(&submit.id) {
+                        continue;
+                    }
+                    lookup.ids.extend(submit.id_is_chosen.then_some(submit.id));
+                    let key = submit.request.scoped_key();
+                    lookup.keys.extend(key.filter(|key| !is_held(key)));
                 }
+                lookup
             }
             Message::Act(_) | Message::Get(_) | Message::Purge(_) => Lookup {
-                id: message.task_id().and_then(unknown),
-                key: None,
+                ids: message.task_id().filter(unknown).into_iter().collect(),
+                keys: Vec::new(),
             },
             _ => return None,
         };
-        (lookup.id.is_some() || lookup.key.is_some()).then_some(lookup)
+        (!lookup.ids.is_empty() || !lookup.keys.is_empty()).then_some(lookup)
     }
 
     fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {

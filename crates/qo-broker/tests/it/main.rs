@@ -18,6 +18,7 @@ mod keys;
 mod later_versions;
 mod leftovers;
 mod object;
+mod ordering;
 mod outage;
 mod overload;
 mod partitioned;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use qo::{IdempotencyScope, Tag, TaskId, TaskType, Timestamp};
+use qo::{IdempotencyScope, OnFailure, Tag, TaskId, TaskType, Timestamp};
 
 use super::values;
 
@@ -17,13 +17,14 @@ Examples:
   date | jq -R . | qo submit --type log --input -
   qo submit --type report --delay 1h30m --expires-in 1d --tag monthly
   qo submit --type report --input 7 --wait --wait-timeout 5m
+  qo submit --type sync_account --input '{\"plan\": \"pro\"}' --ordering-key account-17 --on-failure stop
   qo submit --type send_email --many addresses.jsonl
   qo submit --many - --full < tasks.jsonl
   qo submit --wasi wordcount.wasm --stdin book.txt --tag books
 
 With --many, each line is the JSON input of one task. With --many --full, each line is an object with the fields \"type\" (or --type), \"input\", \"id\", \"queue\", \
 \"priority\", \"delay\" or \"at\", \"expires_in\" or \"expires_at\", \"timeout\", \"retries\", \"retry_policy\", \"tags\", \"idempotency_key\", \"idempotency_scope\", \
-\"idempotency_window\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
+\"idempotency_window\", \"ordering_key\", \"on_failure\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
 submitted, and the exit code is not 0. Empty lines are skipped.
 
 Durations look like 30s, 5m or 1h30m; a plain number means seconds.")]
@@ -138,6 +139,12 @@ pub struct TaskArgs {
     /// How long the key is valid [default: as long as the task exists]
     #[arg(long, value_name = "DURATION", requires = "idempotency_key", value_parser = values::positive_duration, help_heading = "Idempotency")]
     pub idempotency_window: Option<Duration>,
+    /// Tasks of one queue with the same key run one at a time, in submit order
+    #[arg(long, value_name = "KEY", help_heading = "Ordering")]
+    pub ordering_key: Option<String>,
+    /// If the task fails for good: continue with the next task of the key, or stop until someone replays or cancels it [default: continue]
+    #[arg(long, value_name = "POLICY", requires = "ordering_key", value_parser = on_failure, help_heading = "Ordering")]
+    pub on_failure: Option<OnFailure>,
 }
 
 /// Retry delays.
@@ -156,6 +163,15 @@ pub struct PolicyArgs {
     /// Random variation of each delay, as a fraction from 0 to 1 [default: 0.25]
     #[arg(long, value_name = "FRACTION")]
     pub retry_jitter: Option<f64>,
+}
+
+/// Parses `continue` or `stop`.
+pub fn on_failure(text: &str) -> Result<OnFailure, String> {
+    match text {
+        "continue" => Ok(OnFailure::Continue),
+        "stop" => Ok(OnFailure::Stop),
+        _ => Err("expected continue or stop".to_owned()),
+    }
 }
 
 /// Parses `queue`, `type` or `global`.

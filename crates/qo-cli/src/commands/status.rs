@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anstyle::Style;
-use qo::{Queue, Status, Task, Timestamp};
+use qo::{OnFailure, Queue, Status, Task, Timestamp, WaitReason};
 use qo_core::Payload;
 
 use crate::args::StatusArgs;
@@ -33,12 +33,14 @@ pub(super) async fn run(args: &StatusArgs, session: &mut Session) -> Result<(), 
 
 async fn render(args: &StatusArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
     let task = queue.get(args.id).await?;
+    let waits_for = queue.waits_for(&task).await?;
     if screen.json {
-        return Ok(format!("{}\n", as_json(&task, queue, args.full).await?));
+        let record = as_json(&task, waits_for.as_ref(), queue, args.full).await?;
+        return Ok(format!("{record}\n"));
     }
     let mut card = Card::new(screen.paint, screen.width(), args.full);
     card.head(&task);
-    card.facts(&task, queue.now());
+    card.facts(&task, waits_for.as_ref(), queue.now());
     let input = task.input();
     let opened = match &input {
         payload if needs_reading(payload, args.full) => Some(queue.input(&task).await),
@@ -77,9 +79,20 @@ async fn readable<T>(
     }
 }
 
-/// The stored record. With `full`, payloads stored outside the record are included.
-async fn as_json(task: &Task, queue: &Queue, full: bool) -> Result<String, Failure> {
-    let record = serde_json::to_string(task)?;
+/// The stored record, and what the task waits for. With `full`, payloads stored outside the record are included.
+async fn as_json(
+    task: &Task,
+    waits_for: Option<&WaitReason>,
+    queue: &Queue,
+    full: bool,
+) -> Result<String, Failure> {
+    let mut record = serde_json::to_string(task)?;
+    if let Some(reason) = waits_for {
+        // The text of the payloads must not change, so the record is not parsed.
+        record.truncate(record.len() - 1);
+        let reason = serde_json::to_string(reason)?;
+        record.push_str(&format!(",\"waits_for\":{reason}}}"));
+    }
     if !full {
         return Ok(record);
     }
@@ -140,7 +153,7 @@ impl Card {
         let _ = writeln!(self.text, "  {name} {}", self.paint.paint(style, &value));
     }
 
-    fn facts(&mut self, task: &Task, now: Timestamp) {
+    fn facts(&mut self, task: &Task, waits_for: Option<&WaitReason>, now: Timestamp) {
         let priority = match task.priority {
             qo_core::task::PRIORITY_DEFAULT => String::new(),
             other => format!(", priority {other}"),
@@ -150,6 +163,16 @@ impl Card {
         self.fact("attempts", &attempts(task));
         self.fact("submitted", &time::both(task.created_at, now));
         self.times(task, now);
+        if let Some(reason) = waits_for {
+            self.fact("waits", &reason.to_string());
+        }
+        if task.stops_line() {
+            self.styled(
+                "stops",
+                "the tasks with the same ordering key; replay or cancel this task to let them run",
+                RED,
+            );
+        }
         if let Some(progress) = &task.progress {
             let message = progress
                 .message
@@ -185,6 +208,13 @@ impl Card {
                 None => String::new(),
             };
             self.fact("key", &format!("{key}{until}"));
+        }
+        if let Some(key) = &task.ordering_key {
+            let policy = match task.ordering_on_failure {
+                OnFailure::Continue => "",
+                OnFailure::Stop => ", stops on failure",
+            };
+            self.fact("order", &format!("{key}{policy}"));
         }
         self.text.push('\n');
     }

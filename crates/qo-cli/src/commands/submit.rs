@@ -151,6 +151,12 @@ pub(super) fn build(
     if let Some(window) = args.idempotency_window {
         task = task.idempotency_window(window);
     }
+    if let Some(key) = &args.ordering_key {
+        task = task.ordering_key(key);
+    }
+    if let Some(on_failure) = args.on_failure {
+        task = task.on_failure(on_failure);
+    }
     for tag in &args.tag {
         task = task.tag(tag.as_str());
     }

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::submit;
-use crate::args::{SubmitArgs, TaskArgs, submit::scope, values};
+use crate::args::submit::{on_failure, scope};
+use crate::args::{SubmitArgs, TaskArgs, values};
 use crate::failure::{Failure, FailureKind};
 use crate::output::progress::Progress;
 use crate::output::style::{BOLD, RED};
@@ -358,6 +359,8 @@ struct FullLine {
     idempotency_key: Option<String>,
     idempotency_scope: Option<String>,
     idempotency_window: Option<LineDuration>,
+    ordering_key: Option<String>,
+    on_failure: Option<String>,
 }
 
 /// A duration: a number of seconds, or a string such as `5m`.
@@ -461,6 +464,9 @@ fn override_with(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
         LineDuration::parse,
     )?;
     set(&mut task.idempotency_window, window);
+    set(&mut task.ordering_key, line.ordering_key);
+    let policy = parsed("on_failure", line.on_failure, |text| on_failure(&text))?;
+    set(&mut task.on_failure, policy);
     for tag in &line.tags {
         task.tag
             .push(Tag::new(tag).map_err(|error| format!("tags: {error}"))?);

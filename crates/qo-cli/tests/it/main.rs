@@ -19,6 +19,7 @@ mod handlers;
 mod help;
 mod inspect;
 mod mdns;
+mod ordering;
 mod s3;
 mod schedule;
 mod schema;

@@ -134,3 +134,14 @@ impl Changes {
             && self.documents.is_empty()
     }
 }
+
+/// The task that keeps a pending one from running: the head of its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitsBehind {
+    /// The head of the line.
+    pub head: TaskId,
+    /// The number of tasks before the waiting one, counted up to 10,000.
+    pub ahead: u64,
+    /// Whether the head has failed and stops the line.
+    pub is_stopped: bool,
+}

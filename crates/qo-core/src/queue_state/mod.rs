@@ -10,14 +10,17 @@
 //! | --- | --- | --- |
 //! | `tasks` | id | everything |
 //! | `ready` | queue, type, then priority, available_at, submit order | claims |
+//! | `lines` | ordering key in its queue, then place | claims: only the head of a line is ready |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
 //! | `created` | created_at, id | lists, newest first |
-//! | `ended` | completed_at of finished tasks | engines that keep finished tasks for a while |
+//! | `ended` | completed_at of settled tasks | engines that keep finished tasks for a while |
 //! | `keys` | idempotency key in its scope | submits |
 
 mod command;
 mod counters;
+mod indexes;
+mod lines;
 mod position;
 mod ready;
 mod reserved;
@@ -26,9 +29,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub use command::{Changes, Claim, Claimed, CommandOutcome, Request, StateCommand};
+pub use command::{Changes, Claim, Claimed, CommandOutcome, Request, StateCommand, WaitsBehind};
 pub use counters::{Counters, StatusCounts};
 
+use self::indexes::IndexNames;
+use self::lines::Lines;
 use self::position::IndexPosition;
 use self::ready::ReadyIndex;
 use self::reserved::Reserved;
@@ -44,12 +49,16 @@ use crate::transition::{Action, Command, Rejection, Submission, submit};
 /// The number of expired tasks that a claim cancels before it leaves the rest to [`Request::ExpireLeases`].
 const EXPIRED_PER_CLAIM: usize = 1_000;
 
+/// The most tasks that [`QueueState::waits_behind`] counts.
+const AHEAD_MAX: usize = 10_000;
+
 /// All live tasks of one queue space.
 #[derive(Debug, Clone, Default)]
 pub struct QueueState {
     /// Shared with responses to callers, so that nothing is copied for them.
     tasks: BTreeMap<TaskId, Arc<Task>>,
     ready: ReadyIndex,
+    lines: Lines,
     leases: BTreeSet<(Timestamp, TaskId)>,
     expiries: BTreeSet<(Timestamp, TaskId)>,
     ended: BTreeSet<(Timestamp, TaskId)>,
@@ -190,6 +199,20 @@ impl QueueState {
         self.ready.oldest_due(queue, now)
     }
 
+    /// What a pending task waits behind, if it is not the head of its line.
+    pub fn waits_behind(&self, id: TaskId) -> Option<WaitsBehind> {
+        let task = self
+            .task(id)
+            .filter(|task| task.status == Status::Pending)?;
+        let (line, place) = (task.ordering_line()?, task.place_in_line()?);
+        let head = self.lines.head(&line).filter(|head| *head != id)?;
+        Some(WaitsBehind {
+            head,
+            ahead: self.lines.ahead(&line, place, AHEAD_MAX) as u64,
+            is_stopped: self.task(head).is_some_and(Task::stops_line),
+        })
+    }
+
     /// When the next task becomes due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.ready.next_due(now)
@@ -216,7 +239,9 @@ impl QueueState {
             self.last_sequence = self.last_sequence.saturating_add(1);
             task.sequence = self.last_sequence;
         }
-        self.last_sequence = self.last_sequence.max(task.sequence);
+        self.last_sequence = (self.last_sequence)
+            .max(task.sequence)
+            .max(task.ordering_turn);
         // Stored tasks are loaded in any order, and a key belongs to the task that was submitted with it
         // last.
         let newer_holder = task.scoped_key().and_then(|key| {
@@ -280,12 +305,10 @@ impl QueueState {
         self.reserved.tasks()
     }
 
-    /// Removes a finished task from memory and returns it, for engines that keep finished tasks elsewhere.
-    /// Returns `None` for a live task.
+    /// Removes a settled task from memory and returns it, for engines that keep finished tasks elsewhere.
+    /// Returns `None` for any other task.
     pub fn forget(&mut self, id: TaskId) -> Option<Arc<Task>> {
-        self.tasks
-            .get(&id)
-            .filter(|task| task.status.is_terminal())?;
+        self.tasks.get(&id).filter(|task| task.is_settled())?;
         self.remove(id)
     }
 
@@ -367,6 +390,12 @@ impl QueueState {
                 if is_claim {
                     leases.next();
                     claimed.push(Claimed { id, lease });
+                } else if self
+                    .task(id)
+                    .is_some_and(|task| task.ordering_key.is_some())
+                {
+                    // The next task of its key may be more urgent than the rest.
+                    break;
                 }
             }
         }
@@ -467,6 +496,9 @@ impl QueueState {
                 status: task.status,
             });
         }
+        if task.stops_line() {
+            return CommandOutcome::Rejected(Rejection::StopsLine { action: "purge" });
+        }
         self.remove(id);
         changes.removed.push(id);
         CommandOutcome::Purged { id }
@@ -477,111 +509,17 @@ impl QueueState {
         let task = self.tasks.get_mut(&id).ok_or(Rejection::NotFound { id })?;
         let task = Arc::make_mut(task);
         let before = IndexPosition::of(task);
+        let turn = task.ordering_turn;
         task.apply(command, now)?;
+        if task.ordering_turn != turn {
+            // It joins its line again, behind everything that was submitted by now.
+            self.last_sequence += 1;
+            task.ordering_turn = self.last_sequence;
+        }
         let after = IndexPosition::of(task);
         if before != after {
-            let (queue, task_type) = (task.queue.clone(), task.task_type.clone());
-            self.remove_from_indexes(&queue, &task_type, id, before);
-            self.add_to_indexes(&queue, &task_type, id, after);
-        }
-        Ok(())
-    }
-
-    fn insert(&mut self, mut task: Task) {
-        (task.queue, task.task_type) = self.counters.shared_names(&task.queue, &task.task_type);
-        if let Some(key) = task.scoped_key() {
-            self.keys.insert(key, task.id);
-        }
-        self.add_to_indexes(
-            &task.queue,
-            &task.task_type,
-            task.id,
-            IndexPosition::of(&task),
-        );
-        self.created.insert((task.created_at, task.id));
-        self.tasks.insert(task.id, Arc::new(task));
-    }
-
-    fn remove(&mut self, id: TaskId) -> Option<Arc<Task>> {
-        let task = self.tasks.remove(&id)?;
-        self.created.remove(&(task.created_at, id));
-        self.remove_from_indexes(&task.queue, &task.task_type, id, IndexPosition::of(&task));
-        // The key may belong to a later task after its validity ended.
-        if let Some(key) = task.scoped_key()
-            && self.keys.get(&key) == Some(&id)
-        {
-            self.keys.remove(&key);
-        }
-        Some(task)
-    }
-
-    fn add_to_indexes(
-        &mut self,
-        queue: &QueueName,
-        task_type: &TaskType,
-        id: TaskId,
-        position: IndexPosition,
-    ) {
-        self.counters.add(queue, task_type, position.status);
-        if let Some(ready) = position.ready {
-            self.ready.insert(queue, task_type, ready, id);
-        }
-        self.leases.extend(position.lease.map(|at| (at, id)));
-        self.expiries.extend(position.expiry.map(|at| (at, id)));
-        self.ended.extend(position.ended.map(|at| (at, id)));
-    }
-
-    fn remove_from_indexes(
-        &mut self,
-        queue: &QueueName,
-        task_type: &TaskType,
-        id: TaskId,
-        position: IndexPosition,
-    ) {
-        self.counters.subtract(queue, task_type, position.status);
-        if let Some(ready) = position.ready {
-            self.ready.remove(queue, task_type, ready);
-        }
-        if let Some(at) = position.lease {
-            self.leases.remove(&(at, id));
-        }
-        if let Some(at) = position.expiry {
-            self.expiries.remove(&(at, id));
-        }
-        if let Some(at) = position.ended {
-            self.ended.remove(&(at, id));
-        }
-    }
-
-    /// Checks every index against the tasks. Slow; for tests.
-    pub fn check_consistency(&self) -> Result<(), String> {
-        let mut rebuilt = Self::new();
-        for task in self.tasks() {
-            rebuilt.created.insert((task.created_at, task.id));
-            rebuilt.add_to_indexes(
-                &task.queue,
-                &task.task_type,
-                task.id,
-                IndexPosition::of(task),
-            );
-        }
-        let same = [
-            (self.ready == rebuilt.ready, "ready"),
-            (self.leases == rebuilt.leases, "leases"),
-            (self.expiries == rebuilt.expiries, "expiries"),
-            (self.ended == rebuilt.ended, "ended"),
-            (self.created == rebuilt.created, "created"),
-            (self.counters == rebuilt.counters, "counters"),
-        ];
-        if let Some((_, name)) = same.iter().find(|(same, _)| !same) {
-            return Err(format!("the index {name} does not match the tasks"));
-        }
-        for (key, id) in &self.keys {
-            if self.task(*id).and_then(Task::scoped_key).as_ref() != Some(key) {
-                return Err(format!(
-                    "the idempotency key {key:?} names a task that does not hold it"
-                ));
-            }
+            let names = IndexNames::of(task);
+            self.move_in_indexes(&names, id, Some(before), Some(after));
         }
         Ok(())
     }

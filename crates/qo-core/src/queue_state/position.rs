@@ -8,7 +8,10 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexPosition {
     pub(super) status: Status,
+    /// Its position among the ready tasks. A task with an ordering key is there only while it is the head of its line.
     pub(super) ready: Option<ReadyPosition>,
+    /// Its place in the line of its ordering key.
+    pub(super) place: Option<u64>,
     pub(super) lease: Option<Timestamp>,
     pub(super) expiry: Option<Timestamp>,
     pub(super) ended: Option<Timestamp>,
@@ -24,11 +27,11 @@ impl IndexPosition {
                 available_at: task.available_at,
                 sequence: task.sequence,
             }),
+            place: task.place_in_line(),
             lease: task.lease_expires_at,
             expiry: task.expires_at.filter(|_| pending),
             ended: task
-                .status
-                .is_terminal()
+                .is_settled()
                 .then_some(task.completed_at.unwrap_or(task.updated_at)),
         }
     }

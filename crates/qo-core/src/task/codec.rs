@@ -10,7 +10,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{IdempotencyScope, PRIORITY_MAX, Status, Task};
+use super::{IdempotencyScope, OnFailure, PRIORITY_MAX, Status, Task};
 use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 
 /// Why bytes are not a task that this version can use.
@@ -35,7 +35,15 @@ pub enum DecodeError {
 }
 
 /// The reader that this version is. A record whose `min_reader` is higher is left alone.
-pub const READER: u64 = 1;
+///
+/// | reader | since |
+/// | --- | --- |
+/// | 1 | records without `min_reader` |
+/// | 2 | ordering keys: an older version would run such tasks out of order |
+pub const READER: u64 = 2;
+
+/// The lowest reader that may use a task with an ordering key.
+pub(crate) const ORDERING_READER: u64 = 2;
 
 /// The field that names the lowest reader of a record.
 const MIN_READER: &str = "min_reader";
@@ -61,8 +69,8 @@ pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
         let newer = record.as_ref().and_then(unknown_word);
         newer.unwrap_or_else(|| DecodeError::Syntax(error.to_string()))
     })?;
-    if let Some(newer) = task.extra.get(MIN_READER).and_then(needs_later) {
-        return Err(newer);
+    if task.min_reader > READER {
+        return Err(newer_than(&task.min_reader.to_string()));
     }
     check(&task).map_err(DecodeError::Inconsistent)?;
     Ok(task)
@@ -72,8 +80,11 @@ pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
 fn needs_later(min_reader: &Value) -> Option<DecodeError> {
     // A form that this version does not know is not sufficient either.
     let is_sufficient = min_reader.as_u64().is_some_and(|min| min <= READER);
-    (!is_sufficient)
-        .then(|| DecodeError::Newer(format!("it is for reader {min_reader}, this is {READER}")))
+    (!is_sufficient).then(|| newer_than(&min_reader.to_string()))
+}
+
+fn newer_than(min_reader: &str) -> DecodeError {
+    DecodeError::Newer(format!("it is for reader {min_reader}, this is {READER}"))
 }
 
 /// What makes a record that does not parse one of a later version.
@@ -97,6 +108,15 @@ fn unknown_word(record: &Value) -> Option<DecodeError> {
     if let Some(value) = record.get("idempotency_scope").filter(|value| scope(value)) {
         return Some(unknown("scope", value));
     }
+    let on_failure = |value: &Value| {
+        value.is_string() && serde_json::from_value::<OnFailure>(value.clone()).is_err()
+    };
+    if let Some(value) = record
+        .get("ordering_on_failure")
+        .filter(|value| on_failure(value))
+    {
+        return Some(unknown("failure policy", value));
+    }
     let events = record.get("events").and_then(Value::as_array)?.iter();
     let mut words = events.flat_map(|event| [event.get("from"), event.get("to")]);
     let word = words.find_map(|word| word.filter(|value| status(value)))?;
@@ -119,9 +139,14 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
         Err("it has both an inline and a stored input")
     } else if task.output.is_some() && task.output_ref.is_some() {
         Err("it has both an inline and a stored output")
-    } else if [task.revision, task.sequence, task.events_dropped]
-        .into_iter()
-        .any(|count| count > COUNT_MAX)
+    } else if [
+        task.revision,
+        task.sequence,
+        task.events_dropped,
+        task.ordering_turn,
+    ]
+    .into_iter()
+    .any(|count| count > COUNT_MAX)
         || task.attempt.max(task.retry_count) == u32::MAX
     {
         Err("a counter is out of range")

@@ -3,6 +3,7 @@
 mod codec;
 mod compact;
 mod event;
+mod ordering;
 mod outline;
 mod policy;
 mod revealed;
@@ -10,9 +11,11 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use codec::ORDERING_READER;
 pub use codec::{DecodeError, READER, decode, encode};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, EventAction, History};
+pub use ordering::{OnFailure, OrderingLine, OrderingRule};
 pub use outline::Outline;
 pub use policy::TaskRetryPolicy;
 pub use status::{Status, UnknownStatus};
@@ -20,7 +23,7 @@ pub use status::{Status, UnknownStatus};
 use crate::extra::Extra;
 use crate::id::{LeaseId, OpId, Shard, TaskId};
 use crate::json::Json;
-use crate::names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
+use crate::names::{IdempotencyKey, OrderingKey, QueueName, Tag, TaskType, WorkerId};
 use crate::payload::{Payload, PayloadRef};
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -160,6 +163,20 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub events_dropped: u64,
 
+    /// The lowest reader that may use this record ([`READER`]); 0 if every version may.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub min_reader: u64,
+    /// Tasks of one queue with the same ordering key run one at a time, in submit order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordering_key: Option<OrderingKey>,
+    /// What happens to the tasks behind this one if it fails for good.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ordering_on_failure: OnFailure,
+    /// Distinguishes the times that this task joined the line of its ordering key: 0 for the submit, higher for each later replay. In
+    /// engines that hold all tasks in memory it is also the place in the line.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ordering_turn: u64,
+
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
@@ -279,6 +296,10 @@ impl Task {
             cancel_requested: false,
             events: History::default(),
             events_dropped: 0,
+            min_reader: 0,
+            ordering_key: None,
+            ordering_on_failure: OnFailure::default(),
+            ordering_turn: 0,
             extra: Extra::default(),
         }
     }

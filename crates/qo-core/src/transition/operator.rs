@@ -48,6 +48,11 @@ impl Task {
                 self.last_error = Some(reason.clone());
                 Ok(Note::of(self.worker_id.clone(), Some(&reason)))
             }
+            // It has failed already, and its error is worth keeping. Nobody waits for it any more.
+            Status::Failed if self.stops_line() => {
+                self.end(Status::Cancelled, now);
+                Ok(Note::of(None, Some(&reason)))
+            }
             _ => Err(self.wrong_status("cancel")),
         }
     }
@@ -58,6 +63,10 @@ impl Task {
             Status::Completed | Status::Failed | Status::Cancelled
         ) {
             return Err(self.wrong_status("replay"));
+        }
+        // A task that stops its line is still at the head of it. Any other joins the line again.
+        if self.ordering_key.is_some() && !self.stops_line() {
+            self.ordering_turn += 1;
         }
         self.status = Status::Pending;
         self.set_due(now);
@@ -79,6 +88,9 @@ impl Task {
             Status::Completed | Status::Failed | Status::Cancelled
         ) {
             return Err(self.wrong_status("archive"));
+        }
+        if self.stops_line() {
+            return Err(Rejection::StopsLine { action: "archive" });
         }
         self.status = Status::Archived;
         Ok(Note::plain())

@@ -89,6 +89,22 @@ pub enum Rejection {
         /// The allowed values.
         allowed: &'static str,
     },
+    /// The task has failed and stops its ordering key, so it cannot be put away.
+    #[error(
+        "cannot {action} a task that stops its ordering key: replay it, or cancel it to let the next task run"
+    )]
+    StopsLine {
+        /// The rejected action.
+        action: &'static str,
+    },
+    /// Too many tasks with this ordering key wait.
+    #[error(
+        "{limit} tasks with this ordering key wait already; submit the task again when some have finished"
+    )]
+    LineFull {
+        /// The most tasks that may wait.
+        limit: u64,
+    },
     /// The retry policy is invalid.
     #[error("invalid retry policy: {0}")]
     RetryPolicy(#[from] InvalidRetryPolicy),

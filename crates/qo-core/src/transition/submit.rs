@@ -10,8 +10,8 @@ use crate::names::{IdempotencyKey, QueueName, Tag, TaskType};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::task::{
-    Event, EventAction, IdempotencyScope, NewTask, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT,
-    ScopedKey, Status, TIMEOUT_DEFAULT_SECONDS, Task,
+    Event, EventAction, IdempotencyScope, NewTask, ORDERING_READER, OrderingRule, PRIORITY_DEFAULT,
+    PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey, Status, TIMEOUT_DEFAULT_SECONDS, Task,
 };
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -45,6 +45,8 @@ pub struct Submission {
     pub tags: Vec<Tag>,
     /// The trace context that the handler continues.
     pub traceparent: Option<TraceParent>,
+    /// The order among tasks with the same key.
+    pub ordering: Option<OrderingRule>,
 }
 
 /// Identifies duplicate submits.
@@ -75,6 +77,7 @@ impl Submission {
             idempotency: None,
             tags: Vec::new(),
             traceparent: None,
+            ordering: None,
         }
     }
 
@@ -137,6 +140,11 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
         task.idempotency_key = Some(idempotency.key);
         task.idempotency_scope = idempotency.scope;
         task.idempotency_until = idempotency.until;
+    }
+    if let Some(rule) = submission.ordering {
+        task.ordering_key = Some(rule.key);
+        task.ordering_on_failure = rule.on_failure;
+        task.min_reader = ORDERING_READER;
     }
     task.events.push(Event {
         at: now,

@@ -221,7 +221,7 @@ fn inconsistent_records_are_rejected() {
 
 #[test]
 fn a_record_from_the_future_is_not_a_damaged_one() {
-    let changes: [Change; 6] = [
+    let changes: [Change; 7] = [
         &|r| r["min_reader"] = (READER + 1).into(),
         &|r| {
             r["min_reader"] = (READER + 1).into();
@@ -230,6 +230,7 @@ fn a_record_from_the_future_is_not_a_damaged_one() {
         &|r| r["min_reader"] = "2.0".into(),
         &|r| r["status"] = "hibernating".into(),
         &|r| r["idempotency_scope"] = "galaxy".into(),
+        &|r| r["ordering_on_failure"] = "explode".into(),
         &|r| r["events"][0]["to"] = "hibernating".into(),
     ];
     for (number, change) in changes.into_iter().enumerate() {

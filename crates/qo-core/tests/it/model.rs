@@ -6,9 +6,10 @@
 //! 1. an acknowledged submit is never lost;
 //! 2. there is one task per task id and per idempotency key;
 //! 3. at most one attempt is current at any time, and only it can change the result;
-//! 4. a finished task changes only by a replay, an archive or an unarchive;
+//! 4. a finished task changes only by a replay, an archive or an unarchive, and a failed one that stops its ordering key by a cancel;
 //! 5. when faults stop, every task finishes;
-//! 6. a task has more than one attempt only after a failure, an expired lease, a release, a snooze or a replay.
+//! 6. a task has more than one attempt only after a failure, an expired lease, a release, a snooze or a replay;
+//! 7. of the tasks with one ordering key, one runs at a time, in the order in which they joined the line.
 
 mod reference;
 mod run;

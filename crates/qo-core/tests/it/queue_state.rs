@@ -1,5 +1,7 @@
 //! The queue state by example.
 
+mod ordering;
+
 use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::transition::Idempotency;
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Submission, TaskId, Timestamp};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use qo_core::task::{OnFailure, OrderingRule};
 use qo_core::transition::{FailureKind, ProgressReport, submit};
 use qo_core::{Action, Command, Jitter, Status, Submission, Task};
 
@@ -11,6 +12,13 @@ use crate::support::{after, at, claim, complete, fail, in_status, lease, op, pen
 const START: &str =
     "<!-- table: checked against the code by a test; QO_UPDATE_DOCS=1 cargo test rewrites it -->\n";
 const END: &str = "<!-- end of table -->";
+
+fn stop_on_failure(submission: &mut Submission) {
+    submission.ordering = Some(OrderingRule {
+        key: "customer-7".parse().unwrap(),
+        on_failure: OnFailure::Stop,
+    });
+}
 
 /// The tasks of one status that can behave differently.
 fn variants(status: Status) -> Vec<Task> {
@@ -34,6 +42,13 @@ fn variants(status: Status) -> Vec<Task> {
         Status::Archived => [Status::Completed, Status::Failed, Status::Cancelled]
             .map(|end| after(in_status(end), Action::Archive))
             .into(),
+        Status::Failed => vec![
+            in_status(Status::Failed),
+            after(
+                after(with(stop_on_failure), claim(1)),
+                fail(1, FailureKind::Permanent),
+            ),
+        ],
         end => vec![in_status(end)],
     }
 }

@@ -108,6 +108,10 @@ pub(crate) fn full() -> Task {
             scope: qo_core::task::IdempotencyScope::Type,
             until: Some(at(5_000)),
         }),
+        ordering: Some(qo_core::task::OrderingRule {
+            key: "customer 7".parse().unwrap(),
+            on_failure: qo_core::task::OnFailure::Stop,
+        }),
         ..submission(1)
     };
     let report = ProgressReport {

@@ -51,6 +51,7 @@ pub(super) enum SweepPhase {
     Ready,
     Later,
     Leases,
+    Lines,
     Data,
 }
 
@@ -142,7 +143,8 @@ impl SweepRecord {
             SweepPhase::Tasks if self.tidies => SweepPhase::Ready,
             SweepPhase::Ready => SweepPhase::Later,
             SweepPhase::Later => SweepPhase::Leases,
-            SweepPhase::Leases => SweepPhase::Data,
+            SweepPhase::Leases => SweepPhase::Lines,
+            SweepPhase::Lines => SweepPhase::Data,
             SweepPhase::Tasks | SweepPhase::Data | SweepPhase::Rest => {
                 self.complete();
                 SweepPhase::Rest

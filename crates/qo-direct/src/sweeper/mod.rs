@@ -5,6 +5,7 @@
 //! | a pending task without its ready or later entry, a running one without its lease entry | [`tasks`] | write the entry |
 //! | a pending task that has expired | [`tasks`] | cancel it, as a claim would |
 //! | a record that cannot be parsed | [`tasks`], [`quarantine`] | move it to `quarantine/`, with the reason |
+//! | a task that is not in the line of its ordering key, or is still in it after its end; a line whose head has no entry | [`tasks`], [`lines`] | change the line, write the entry |
 //! | an index entry that does not match its task | [`entries`], [`ready_index`] | delete it |
 //! | a large payload that no task refers to | [`orphans`] | delete it after a day |
 //!
@@ -24,13 +25,13 @@
 //!
 //! | | LIST | GET | PUT |
 //! | --- | --- | --- | --- |
-//! | a pass | 1 per 1,000 tasks | 1 per task that finished since the last pass, 2 per other task that changed | 1 per 4,000 tasks |
-//! | a pass that tidies, once an hour, also | 1 per 1,000 entries and payloads, at least 4, and up to 3 per queue and type with due tasks | 1 per old record or entry that is read again, at most about 4,000 | |
+//! | a pass | 1 per 1,000 tasks | 1 per task that finished since the last pass, 2 per other task that changed; 1 to 3 more per task with an ordering key | 1 per 4,000 tasks |
+//! | a pass that tidies, once an hour, also | 1 per 1,000 entries and payloads, at least 5, and up to 3 per queue and type with due tasks | 1 per old record or entry that is read again, at most about 4,000 | |
 //! | any other process | | 1 per pass | |
 //!
 //! A record written less than a minute ago is left to the next pass, because its entry may still be on its way.
 //!
-//! An idle bucket with up to 1,000 tasks costs 1 LIST and 1 PUT every five minutes and 4 LISTs an hour: 8,640 passes a month,
+//! An idle bucket with up to 1,000 tasks costs 1 LIST and 1 PUT every five minutes and 5 LISTs an hour: 8,640 passes a month,
 //! **$0.10 a month** for the whole bucket, and a third of a cent for each further process. Each task that runs costs one GET in its
 //! lifetime: $0.40 per million. A large bucket takes longer instead of costing more: a step covers 4,000 tasks, every 30 s, which is at most
 //! $2.20 a month in requests. 100,000 tasks take 12 minutes, a million two hours.
@@ -39,6 +40,7 @@ mod cursor;
 mod entries;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzz;
+mod lines;
 mod orphans;
 mod quarantine;
 mod ready_index;
@@ -50,7 +52,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use qo_core::keys::{DATA_PREFIX, LATER_PREFIX, LEASES_PREFIX, TASKS_PREFIX};
+use qo_core::keys::{DATA_PREFIX, LATER_PREFIX, LEASES_PREFIX, LINES_PREFIX, TASKS_PREFIX};
 use qo_core::{Action, OpId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::PAGE_LIMIT_MAX;
@@ -312,6 +314,7 @@ impl DirectEngine {
             SweepPhase::Tasks => TASKS_PREFIX,
             SweepPhase::Later => LATER_PREFIX,
             SweepPhase::Leases => LEASES_PREFIX,
+            SweepPhase::Lines => LINES_PREFIX,
             SweepPhase::Data => DATA_PREFIX,
         };
         let page = self
@@ -326,6 +329,7 @@ impl DirectEngine {
                     self.purge_old(&page.entries, retention, report).await;
                 }
             }
+            SweepPhase::Lines => self.sweep_lines(&page.entries, record, report).await,
             SweepPhase::Data => self.sweep_payloads(&page.entries, record, report).await,
             _ => self.sweep_entries(&page.entries, record, report).await,
         }

@@ -68,5 +68,5 @@ impl DirectEngine {
 /// as its task is kept, and does not keep it.
 fn is_disposable(task: &Task, before: Timestamp, now: Timestamp) -> bool {
     let key_is_free = task.idempotency_until.is_none_or(|until| until <= now);
-    task.status.is_terminal() && task.updated_at < before && key_is_free
+    task.is_settled() && task.updated_at < before && key_is_free
 }

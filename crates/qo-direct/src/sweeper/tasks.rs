@@ -9,12 +9,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::task::{DecodeError, decode};
-use qo_core::{Action, TaskId, Timestamp};
+use qo_core::{Action, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::client::Entry;
 
 use super::super::change::decode_task;
+use super::super::ordering::Place;
 use super::super::repair::expected_key;
 use super::super::{DirectEngine, StoredTask};
 use super::cursor::{ExpiringTask, SweepRecord};
@@ -140,6 +141,9 @@ impl DirectEngine {
                 Err(error) => Err(error),
             };
         }
+        if let Some(check) = self.check_order(&task).await? {
+            return Ok(check);
+        }
         let Some(expected) = expected_key(&task, now) else {
             return Ok(TaskCheck::Valid(None));
         };
@@ -163,6 +167,37 @@ impl DirectEngine {
         tracing::info!(task = %id, entry = %expected, "restoring the missing index entry of a task");
         self.restore_entry(&task).await?;
         Ok(TaskCheck::Repaired(expires_at))
+    }
+
+    /// Checks the place of a task in the line of its ordering key. Returns `None` if its index entry is still to be checked.
+    async fn check_order(&self, task: &Task) -> Result<Option<TaskCheck>, EngineError> {
+        if task.ordering_key.is_none() || task.status == Status::Running {
+            return Ok(None);
+        }
+        if task.is_settled() {
+            return Ok(Some(if self.check_left(task).await? {
+                tracing::info!(task = %task.id, "repaired the line of an ordering key after the end of a task");
+                TaskCheck::Repaired(None)
+            } else {
+                TaskCheck::Valid(None)
+            }));
+        }
+        if task.status != Status::Pending {
+            return Ok(Some(TaskCheck::Valid(None)));
+        }
+        match self.place_in_line(task).await? {
+            Place::Head => Ok(None),
+            Place::Behind { .. } => Ok(Some(TaskCheck::Valid(task.expires_at))),
+            Place::Absent if self.is_revived(task).await? => {
+                self.delete_revived(task).await?;
+                Ok(Some(TaskCheck::Changed))
+            }
+            Place::Absent => {
+                tracing::info!(task = %task.id, "adding a task to the line of its ordering key");
+                self.restore_place(task).await?;
+                Ok(Some(TaskCheck::Repaired(task.expires_at)))
+            }
+        }
     }
 
     /// Whether an index entry exists.

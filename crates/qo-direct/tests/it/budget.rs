@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use qo_core::Json;
+use qo_core::task::{OnFailure, OrderingRule};
 use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
@@ -14,9 +15,9 @@ use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{CountingStore, Operation};
 
 const TASKS: u64 = 2_000;
+const ORDERED: u64 = 60;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_costs_five_puts_and_one_get() {
+fn counted() -> (Arc<CountingStore>, DirectEngine) {
     let runtime = TokioRuntime::shared();
     let counting = Arc::new(CountingStore::new(Arc::new(
         object_store::memory::InMemory::new(),
@@ -28,6 +29,12 @@ async fn a_task_costs_five_puts_and_one_get() {
         ClientConfig::default(),
     );
     let engine = DirectEngine::new(client, None, runtime, DirectConfig::default());
+    (counting, engine)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_costs_five_puts_and_one_get() {
+    let (counting, engine) = counted();
     let request =
         |n: u64| SubmitRequest::new("noop".parse().unwrap(), Json::parse(n.to_string()).unwrap());
     for submitted in engine.submit_many((0..TASKS).map(request).collect()).await {
@@ -74,5 +81,42 @@ async fn a_task_costs_five_puts_and_one_get() {
         counts.total(Operation::List).requests <= TASKS / 20,
         "{counts}"
     );
+    assert_eq!(counts.total(Operation::Swap).refused, 0, "{counts}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordering_key_costs_two_puts_and_four_gets_more() {
+    let (counting, engine) = counted();
+    for number in 0..ORDERED {
+        let mut request = SubmitRequest::new("noop".parse().unwrap(), Json::null());
+        request.ordering = Some(OrderingRule {
+            key: format!("key {}", number % 3).parse().unwrap(),
+            on_failure: OnFailure::Continue,
+        });
+        engine.submit(request).await.unwrap();
+    }
+    let mut claim_request =
+        ClaimRequest::new("w-1".parse().unwrap(), vec!["noop".parse().unwrap()]);
+    claim_request.max = 64;
+    let mut done = 0;
+    while done < ORDERED {
+        for task in engine.claim(&claim_request).await.unwrap() {
+            let lease = task.lease_id.unwrap();
+            engine.complete(task.id, lease, None).await.unwrap();
+            done += 1;
+        }
+    }
+    engine.close().await;
+    let counts = counting.counts();
+    let of = |prefix: &str, operation| counts.of(prefix, operation).requests;
+    // The first task of each key creates its line.
+    assert_eq!(of("order", Operation::Create), 3, "{counts}");
+    assert_eq!(of("order", Operation::Swap), 2 * ORDERED - 3, "{counts}");
+    assert_eq!(of("ready", Operation::Put), ORDERED, "{counts}");
+    // One for the submit, one for the claim and one for the end.
+    assert_eq!(of("order", Operation::Get), 3 * ORDERED, "{counts}");
+    // The next task is read once when it becomes the head, and once when it is claimed.
+    let gets = of("tasks", Operation::Get);
+    assert!(gets <= 2 * ORDERED + ORDERED / 4, "{counts}");
     assert_eq!(counts.total(Operation::Swap).refused, 0, "{counts}");
 }

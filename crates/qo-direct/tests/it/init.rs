@@ -103,6 +103,7 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
         "ready/",
         "later/",
         "leases/",
+        "order/",
         "workers/",
         "meta/",
         "probe/",
@@ -198,7 +199,7 @@ async fn two_queues_in_one_bucket_keep_their_rules_apart() {
             .store
             .admin
             .unwrap();
-        assert_eq!(admin.lifecycle().await.unwrap().len(), 8, "{prefix}");
+        assert_eq!(admin.lifecycle().await.unwrap().len(), 9, "{prefix}");
     }
 }
 

@@ -17,6 +17,7 @@ mod index_modes;
 mod init;
 mod later_versions;
 mod maintenance;
+mod ordering;
 mod purge;
 mod stores;
 mod urgency;

@@ -4,6 +4,7 @@ mod claim;
 mod document;
 mod list;
 mod submit;
+mod waiting;
 mod worker;
 
 pub use claim::{ClaimRequest, DueTask};
@@ -15,4 +16,5 @@ pub use list::{
     invalid_cursor,
 };
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
+pub use waiting::WaitReason;
 pub use worker::WorkerInfo;

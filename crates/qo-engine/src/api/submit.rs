@@ -1,12 +1,13 @@
 //! Submit requests.
 
 use qo_core::task::{
-    IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, ScopedKey, TIMEOUT_DEFAULT_SECONDS,
+    IdempotencyScope, OrderingLine, OrderingRule, PRIORITY_DEFAULT, RETRIES_DEFAULT, ScopedKey,
+    TIMEOUT_DEFAULT_SECONDS,
 };
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
-    IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
-    TraceParent,
+    IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Route, Tag, Task, TaskId, TaskType,
+    Timestamp, TraceParent,
 };
 
 /// A request to submit a task. The defaults are those of the data model.
@@ -38,6 +39,8 @@ pub struct SubmitRequest {
     pub tags: Vec<Tag>,
     /// The trace context of the submitter. The handler receives it with the task.
     pub traceparent: Option<TraceParent>,
+    /// Orders the tasks of a queue that share a key: they run one at a time, in submit order.
+    pub ordering: Option<OrderingRule>,
 }
 
 /// A point in the store's time, absolute or relative to now.
@@ -91,7 +94,14 @@ impl SubmitRequest {
             idempotency: None,
             tags: Vec::new(),
             traceparent: None,
+            ordering: None,
         }
+    }
+
+    /// The line of its ordering key.
+    pub fn ordering_line(&self) -> Option<OrderingLine> {
+        let rule = self.ordering.as_ref()?;
+        Some(OrderingLine::new(&self.queue, &rule.key))
     }
 
     /// The idempotency key in its scope.
@@ -103,6 +113,12 @@ impl SubmitRequest {
             &self.task_type,
             &request.key,
         ))
+    }
+
+    /// The route of its ordering key, or of its idempotency key: the one that a generated id must have in a partitioned queue.
+    pub fn route(&self) -> Option<Route> {
+        let line = self.ordering_line().map(|line| line.route());
+        line.or_else(|| self.scoped_key().map(|key| key.route()))
     }
 
     /// Converts the request to the core's submission.
@@ -125,6 +141,7 @@ impl SubmitRequest {
             }),
             tags: self.tags,
             traceparent: self.traceparent,
+            ordering: self.ordering,
         }
     }
 }

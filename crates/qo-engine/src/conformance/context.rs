@@ -54,9 +54,9 @@ impl<'a> TestContext<'a> {
         self.harness.runtime().new_task_id()
     }
 
-    /// Gives a request with an idempotency key an id. It has the route of the key, because a partitioned queue accepts no other id.
+    /// Gives a request with a key an id. It has the route of the key, because a partitioned queue accepts no other id.
     pub(super) fn with_id(&self, request: SubmitRequest) -> SubmitRequest {
-        let route = request.scoped_key().map(|key| key.route());
+        let route = request.route();
         let id = self.new_id();
         SubmitRequest {
             id: Some(route.map_or(id, |route| id.with_route(route))),

@@ -9,7 +9,7 @@
 //!    |
 //! TestContext   the queue, task type and worker of one check
 //!    |
-//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, query, rejections, contention, documents
+//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, ordering, query, rejections, contention, documents
 //! ```
 //!
 //! All checks run even if some fail, so that one run shows all failures. The module is built only with the feature `conformance`.
@@ -29,6 +29,7 @@ mod documents;
 mod idempotency;
 mod leases;
 mod operators;
+mod ordering;
 mod pausing;
 mod query;
 mod rejections;
@@ -139,6 +140,15 @@ const CHECKS: &[(&str, Check)] = checks![
     operators::archives_and_unarchives,
     operators::records_who_acted,
     operators::purges_everything,
+    ordering::runs_tasks_of_one_key_in_submit_order,
+    ordering::keeps_the_place_of_a_returned_task,
+    ordering::keeps_the_place_of_a_task_whose_worker_died,
+    ordering::passes_over_tasks_that_left_the_line,
+    ordering::continues_after_a_failure,
+    ordering::stops_a_key_until_the_failed_task_is_replayed,
+    ordering::stops_a_key_until_the_failed_task_is_cancelled,
+    ordering::lets_a_replayed_task_join_at_the_end,
+    ordering::orders_concurrent_workers,
     rejections::reports_an_unknown_task_as_not_found,
     rejections::rejects_out_of_bounds_values,
     rejections::rejects_payloads_over_the_limit,

@@ -10,7 +10,7 @@ use qo_core::{Json, QueueName, Route, Task, TaskId, Timestamp, WorkerId};
 use super::PartitionedEngine;
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -93,6 +93,10 @@ impl Engine for PartitionedEngine {
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.of(id).get(id).await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        self.of(task.id).waits_for(task).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

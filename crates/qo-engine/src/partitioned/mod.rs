@@ -14,6 +14,7 @@
 //! # What holds across partitions
 //!
 //! - One task per id and per idempotency key, because both lead to the same partition ([`qo_core::Route`]).
+//! - Tasks with one ordering key run in order, because the key leads to one partition.
 //! - The most urgent tasks are claimed first, if the engines tell which tasks are due ([`Engine::due`](crate::Engine::due)).
 //!   Concurrent claims may take tasks in a slightly different order, as they may in one engine.
 //! - An operation on one task costs what it costs in one engine. A claim, a page of a list that ends, counts and workers ask all

@@ -5,13 +5,16 @@
 //! | nothing | of the id | generated |
 //! | an id | of the id | the given one |
 //! | an idempotency key | of the key | generated, with the route of the key |
+//! | an ordering key | of the key | generated, with the route of the key |
 //! | an id and a key | of both | the given one, if its partition is also the key's; otherwise the submit is refused |
+//! | both keys | of both | generated, if both keys lead to one partition; otherwise the submit is refused |
 //!
-//! The last line concerns only ids that the caller made up: clients that generate an id for a task with a key give it the key's
-//! route. To accept any id, a key and an id would have to be checked in two partitions, which is no longer one atomic step.
+//! The line with an id concerns only ids that the caller made up: clients that generate an id for a task with a key give it the key's
+//! route. To accept any id, a key and an id would have to be checked in two partitions, which is no longer one atomic step. The same
+//! holds for two keys.
 
 use futures_util::future::{BoxFuture, join_all};
-use qo_core::TaskId;
+use qo_core::{Route, TaskId};
 use qo_store::runtime::RuntimeExt;
 
 use super::PartitionedEngine;
@@ -27,16 +30,25 @@ impl PartitionedEngine {
 
     /// Gives a submit its id, and returns its partition.
     pub(super) fn route(&self, request: &mut SubmitRequest) -> Result<usize, EngineError> {
-        let key = request.scoped_key();
-        let id = match (request.id, &key) {
+        let route = request.route();
+        let id = match (request.id, route) {
             (Some(id), _) => id,
             (None, None) => self.runtime.new_task_id(),
-            (None, Some(key)) => self.runtime.new_task_id().with_route(key.route()),
+            (None, Some(route)) => self.runtime.new_task_id().with_route(route),
         };
         let partition = self.partition_of(id);
-        if key.is_some_and(|key| key.route().partition(self.partitions.len()) != partition) {
+        let is_elsewhere = |route: Route| route.partition(self.partitions.len()) != partition;
+        if request
+            .scoped_key()
+            .is_some_and(|key| is_elsewhere(key.route()))
+        {
             return Err(EngineError::BadRequest(format!(
-                "the id {id} and the idempotency key belong to different partitions of this queue; leave out the id, and the task gets one that matches its key"
+                "the idempotency key and the id {id}, or the ordering key, belong to different partitions of this queue; leave out the id, and do not give both keys"
+            )));
+        }
+        if route.is_some_and(is_elsewhere) {
+            return Err(EngineError::BadRequest(format!(
+                "the id {id} and the key belong to different partitions of this queue; leave out the id, and the task gets one that matches its key"
             )));
         }
         request.id = Some(id);

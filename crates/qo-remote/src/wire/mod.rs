@@ -10,6 +10,7 @@
 //! - [`blob`], [`job`]: blobs and WASI jobs.
 //! - [`schedule`]: schedules. [`settings`]: the documents in which they are stored.
 //! - [`payload`]: binary inputs and outputs.
+//! - [`waiting`]: why a task waits.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
@@ -30,6 +31,7 @@ pub mod schema;
 pub mod settings;
 pub mod submit;
 pub mod token;
+pub mod waiting;
 
 pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
 pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkResponse};
@@ -48,6 +50,7 @@ pub use schedule::{BackfillBody, ScheduleBody, TaskTemplateBody, TriggeredRespon
 pub use settings::{SettingsBody, SettingsEntry, SettingsQuery, SettingsResponse, SettingsWritten};
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 pub use token::{TokenBody, TokenInfo};
+pub use waiting::WaitsForResponse;
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,

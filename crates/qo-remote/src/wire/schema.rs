@@ -118,6 +118,13 @@ text!(
     |text| text.enum_values(Some(["queue", "type", "global"]))
 );
 
+text!(
+    /// What happens to the next tasks with the same ordering key if this one fails for good: they run, or they wait until someone
+    /// replays or cancels the failed one.
+    FailurePolicy,
+    |text| text.enum_values(Some(["continue", "stop"]))
+);
+
 /// Any JSON.
 #[derive(Debug)]
 pub struct AnyJson;
@@ -363,6 +370,32 @@ pub struct TaskRecord {
     /// The number of older events that were dropped.
     #[schema(required = false)]
     pub events_dropped: u64,
+    /// The lowest version of the record format that may use this record.
+    #[schema(required = false)]
+    pub min_reader: u64,
+    /// The ordering key.
+    pub ordering_key: Option<String>,
+    /// What happens to the next tasks with this ordering key if this one fails for good; absent for `continue`.
+    #[schema(value_type = Option<FailurePolicy>)]
+    pub ordering_on_failure: Option<String>,
+    /// Distinguishes the times that the task joined the line of its ordering key.
+    #[schema(required = false)]
+    pub ordering_turn: u64,
+}
+
+/// What a pending task waits for. Later versions may add reasons with other members.
+#[derive(Debug, ToSchema)]
+#[schema(as = WaitReason)]
+pub struct WaitReasonRecord {
+    /// `ordering_key`: another task with the same ordering key runs first.
+    pub reason: String,
+    /// The task at the head of the line.
+    #[schema(value_type = Option<Id>)]
+    pub behind: Option<String>,
+    /// The number of tasks before this one, counted up to 10,000.
+    pub ahead: Option<u64>,
+    /// Whether the task at the head has failed and stops the key, until someone replays or cancels it.
+    pub stopped: Option<bool>,
 }
 
 /// A registered worker.

@@ -1,10 +1,13 @@
 //! Submit requests, single or in an array, and responses.
 
 use qo_core::limits::SUBMIT_DELAY_MAX_MS;
-use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
+use qo_core::task::{
+    IdempotencyScope, OnFailure, OrderingRule, PRIORITY_DEFAULT, RETRIES_DEFAULT,
+    TIMEOUT_DEFAULT_SECONDS,
+};
 use qo_core::{
-    IdempotencyKey, Json, QueueName, RetryPolicy, Status, Tag, Task, TaskId, TaskType, Timestamp,
-    TraceParent,
+    IdempotencyKey, Json, OrderingKey, QueueName, RetryPolicy, Status, Tag, Task, TaskId, TaskType,
+    Timestamp, TraceParent,
 };
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
@@ -95,6 +98,14 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Trace>))]
     pub traceparent: Option<TraceParent>,
+    /// The ordering key: tasks of one queue with the same key run one at a time, in submit order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Key>))]
+    pub ordering_key: Option<OrderingKey>,
+    /// What happens to the next tasks with this ordering key if this one fails for good; `continue` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::FailurePolicy>))]
+    pub ordering_on_failure: Option<OnFailure>,
     /// Omits the input from the response, because the caller has it. If the task existed before, its input is included.
     #[serde(default, skip_serializing_if = "is_false")]
     pub omit_input: bool,
@@ -171,6 +182,18 @@ impl SubmitBody {
             }
             None => None,
         };
+        let ordering = match (self.ordering_key, self.ordering_on_failure) {
+            (Some(key), on_failure) => Some(OrderingRule {
+                key,
+                on_failure: on_failure.unwrap_or_default(),
+            }),
+            (None, Some(_)) => {
+                return Err(EngineError::BadRequest(
+                    "ordering_on_failure requires ordering_key".to_owned(),
+                ));
+            }
+            (None, None) => None,
+        };
         let input = one_of("input", self.input, self.input_bytes)?.unwrap_or_else(Json::null);
         let default = SubmitRequest::new(self.task_type, input);
         Ok(SubmitRequest {
@@ -187,6 +210,7 @@ impl SubmitBody {
             idempotency,
             tags: self.tags,
             traceparent: self.traceparent,
+            ordering,
             ..default
         })
     }
@@ -228,6 +252,9 @@ impl SubmitBody {
             idempotency_window_ms: window_ms,
             tags: request.tags,
             traceparent: request.traceparent,
+            ordering_on_failure: (request.ordering.as_ref())
+                .and_then(|rule| unless_default(rule.on_failure, &OnFailure::default())),
+            ordering_key: request.ordering.map(|rule| rule.key),
             omit_input: false,
         }
     }
@@ -410,6 +437,10 @@ mod tests {
                     .parse()
                     .unwrap(),
             ),
+            ordering: Some(OrderingRule {
+                key: "customer 7".parse().unwrap(),
+                on_failure: OnFailure::Stop,
+            }),
             ..plain.clone()
         };
         assert_eq!(round_trip(&full), full);
@@ -435,6 +466,9 @@ mod tests {
             r#"{"input":1}"#,
             r#"{"task_type":"t","delay_ms":1,"available_at":"2026-01-01T00:00:00Z"}"#,
             r#"{"task_type":"t","idempotency_scope":"global"}"#,
+            r#"{"task_type":"t","ordering_on_failure":"stop"}"#,
+            r#"{"task_type":"t","ordering_key":"k","ordering_on_failure":"explode"}"#,
+            r#"{"task_type":"t","ordering_key":""}"#,
             r#"{"task_type":"t","input":1,"input_bytes":{"$bytes":"","content_type":"a/b"}}"#,
         ] {
             assert!(parse(bad).is_err(), "{bad}");

@@ -83,7 +83,7 @@ fn route(method: Method, path: &'static str, access: Access, serve: MethodRouter
 fn task_routes() -> Vec<Route> {
     use list::list;
     use operation::{archive, cancel, purge, replay, run_now, unarchive};
-    use tasks::{history, input, output, read, submit, versions};
+    use tasks::{history, input, output, read, submit, versions, waits_for};
     vec![
         post_route("/v1/tasks", SUBMIT, post(submit)),
         get_route("/v1/tasks", READ, get(list)),
@@ -92,6 +92,7 @@ fn task_routes() -> Vec<Route> {
         get_route("/v1/tasks/{id}/input", READ_OR_WORK, get(input)),
         get_route("/v1/tasks/{id}/output", READ_OR_WORK, get(output)),
         get_route("/v1/tasks/{id}/history", READ, get(history)),
+        get_route("/v1/tasks/{id}/waits_for", READ, get(waits_for)),
         get_route("/v1/tasks/{id}/versions", READ, get(versions)),
         post_route("/v1/tasks/{id}/cancel", ADMIN, post(cancel)),
         post_route("/v1/tasks/{id}/run_now", ADMIN, post(run_now)),

@@ -17,7 +17,8 @@ use qo_core::{Payload, TraceParent};
 use qo_remote::wire::query::PAGE_DEFAULT;
 use qo_remote::wire::{
     BATCH_MAX, BytesPayload, DuplicateResponse, IDEMPOTENCY_HEADER, SubmitBody, SubmitResponse,
-    SubmitResult, TRACE_HEADER, VERSIONS_MAX, VersionsQuery, VersionsResponse, schema,
+    SubmitResult, TRACE_HEADER, VERSIONS_MAX, VersionsQuery, VersionsResponse, WaitsForResponse,
+    schema,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -399,6 +400,23 @@ fn payload(json: &Json, query: &PayloadQuery, room: TakenRoom) -> ApiResult {
 #[derive(Serialize)]
 struct Events {
     events: Vec<Event>,
+}
+
+/// Read what a pending task waits for
+///
+/// Besides its due time and a worker: another task with the same ordering key.
+#[utoipa::path(
+    get, path = "/v1/tasks/{id}/waits_for", tag = "tasks", operation_id = "waits_for",
+    params(("id" = schema::Id, Path, description = "The task")),
+    responses((status = 200, description = "The reason, if there is one", body = WaitsForResponse))
+)]
+pub(crate) async fn waits_for(
+    State(app): State<App>,
+    PathParam(id): PathParam<TaskId>,
+) -> ApiResult {
+    let task = app.engine().get(id).await?;
+    let waits_for = app.engine().waits_for(&task).await?;
+    json(&WaitsForResponse { waits_for })
 }
 
 /// Read the history of a task

@@ -345,3 +345,42 @@ async fn queues_and_workers_are_listed() {
     let (_, info) = server.reply(api("GET", "/v1/info")).await;
     assert_eq!(info["service"], "qo");
 }
+
+#[tokio::test]
+async fn tasks_with_one_ordering_key_run_in_order() {
+    let server = serve(config()).await;
+    let body = json!({"task_type": "t", "ordering_key": "k", "ordering_on_failure": "stop"});
+    let first = submitted(&server, body).await;
+    let second = submitted(&server, json!({"task_type": "t", "ordering_key": "k"})).await;
+    let waits_for = async |task: &Value| {
+        let path = format!("/v1/tasks/{}/waits_for", id(task));
+        let (status, answer) = server.reply(api("GET", path)).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["waits_for"].clone()
+    };
+    let behind = |stopped: bool| json!({"reason": "ordering_key", "behind": id(&first), "ahead": 1, "stopped": stopped});
+    assert_eq!(waits_for(&first).await, Value::Null);
+    assert_eq!(waits_for(&second).await, behind(false));
+    let task = claimed(&server).await;
+    assert_eq!(id(&task), id(&first));
+    let failure = json!({"lease_id": task["lease_id"], "error": "no", "kind": "permanent"});
+    let path = format!("/v1/tasks/{}", id(&first));
+    server
+        .reply(api("POST", format!("{path}/fail")).json(&failure))
+        .await;
+    assert_eq!(waits_for(&second).await, behind(true));
+    server
+        .refused(api("POST", format!("{path}/archive")), 409, "stops_line")
+        .await;
+    let (status, cancelled) = server.reply(api("POST", format!("{path}/cancel"))).await;
+    assert_eq!((status, &cancelled["status"]), (200, &json!("cancelled")));
+    assert_eq!(id(&claimed(&server).await), id(&second));
+    for bad in [
+        json!({"task_type": "t", "ordering_key": ""}),
+        json!({"task_type": "t", "ordering_on_failure": "stop"}),
+        json!({"task_type": "t", "ordering_key": "k", "ordering_on_failure": "maybe"}),
+    ] {
+        let (status, answer) = server.reply(api("POST", "/v1/tasks").json(&bad)).await;
+        assert_eq!(status, 400, "{answer}");
+    }
+}

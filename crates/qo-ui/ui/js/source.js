@@ -17,6 +17,7 @@
 //   overview(options)        counts, activity, queues and workers
 //   tabCounts(queue)         the number of tasks by status, if that is cheap
 //   get(id)                  one task
+//   waitsFor(task)           what a pending task waits for besides its due time and a worker
 //   payload(task, field)     the text of an input or output
 //   versions(id)             the stored versions, oldest first, without content
 //   version(id, version)     the content of a version

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_core::task::IdempotencyScope;
+use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
 use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 
@@ -23,6 +23,8 @@ pub(crate) struct Errands {
     pub(crate) left: u64,
     /// The submitted tasks.
     pub(crate) submitted: Vec<SubmittedTask>,
+    /// Whether some tasks have an ordering key.
+    pub(crate) has_order: bool,
 }
 
 /// A task that a client has submitted.
@@ -64,8 +66,15 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     };
     let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
-    let left = lock(errands).trouble.saturating_sub(scheduler.elapsed());
-    let request = request(caller, &task_type, left);
+    let (left, has_order) = {
+        let errands = lock(errands);
+        let left = errands.trouble.saturating_sub(scheduler.elapsed());
+        (left, errands.has_order)
+    };
+    let mut request = request(caller, &task_type, left);
+    if has_order {
+        request.ordering = ordering(&request);
+    }
     let Some(id) = request.id else { return };
     lock(errands).submitted.push(SubmittedTask {
         id,
@@ -127,6 +136,22 @@ fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitReque
         _ => {}
     }
     request
+}
+
+/// The order of a task: most share one of three keys. The bits of the id decide, so that nothing else of the run is drawn differently.
+fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
+    let bits = request.id?.as_uuid().as_u128() >> 20;
+    if request.idempotency.is_some() || bits.is_multiple_of(5) {
+        return None;
+    }
+    Some(OrderingRule {
+        key: format!("line-{}", (bits >> 8) % 3).parse().ok()?,
+        on_failure: if (bits >> 16) & 1 == 0 {
+            OnFailure::Continue
+        } else {
+            OnFailure::Stop
+        },
+    })
 }
 
 fn draw_id(caller: &Caller) -> TaskId {

@@ -17,7 +17,7 @@ use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -256,6 +256,12 @@ impl Engine for Wire {
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.call(move |engine| Box::pin(async move { engine.get(id).await }))
+            .await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        let task = task.clone();
+        self.call(|engine| Box::pin(async move { engine.waits_for(&task).await }))
             .await
     }
 

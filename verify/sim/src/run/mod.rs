@@ -21,9 +21,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_check::{Breaches, Promise};
+use qo_check::{Breaches, Promise, Recorder};
 use qo_core::task::decode;
 use qo_core::{QueueName, TaskId};
+use qo_engine::Engine;
 use qo_store::client::ClientConfig;
 
 use crate::actor::Errands;
@@ -159,6 +160,7 @@ impl Stage {
             errands: Arc::new(Mutex::new(Errands {
                 trouble: plan.trouble,
                 left: plan.tasks,
+                has_order: plan.has_order(),
                 ..Errands::default()
             })),
             state: Mutex::default(),
@@ -250,6 +252,7 @@ impl Stage {
         let mut looked_at = None;
         let mut unfinished = Vec::new();
         let mut is_resumed = false;
+        let mut operators = 0;
         loop {
             let changes = self.bucket.changes();
             if looked_at != Some(changes) {
@@ -280,6 +283,7 @@ impl Stage {
             if !unfinished.is_empty() {
                 lock(&self.state).recovery = took;
             }
+            self.cancel_stopping(&mut operators).await;
             self.scheduler.sleep(LOOK_INTERVAL).await;
         }
         let lives = {
@@ -292,6 +296,30 @@ impl Stage {
         for lived in lives {
             self.scheduler.kill(lived.process);
         }
+    }
+
+    /// Cancels the failed tasks that stop their ordering keys: only an operator lets the others run.
+    async fn cancel_stopping(&self, operators: &mut u64) {
+        let newest = self.subject.newest(&self.bucket).into_iter();
+        let tasks = newest.filter_map(|(_, written)| decode(&written.body?).ok());
+        let stopping: Vec<TaskId> = tasks
+            .filter(qo_core::Task::stops_line)
+            .map(|task| task.id)
+            .collect();
+        if stopping.is_empty() {
+            return;
+        }
+        *operators += 1;
+        let name = format!("line-operator{operators}");
+        let (process, _, running) = self.start_process(&name, "operator", 0);
+        let engine = Recorder::new(process, running.engine, self.journal.log());
+        for id in stopping {
+            // The journal records the reply. The next look finds out whether it helped.
+            let _ = engine
+                .cancel(id, Some("let the others run".to_owned()))
+                .await;
+        }
+        self.scheduler.kill(process);
     }
 
     /// Resumes the queue: only an operator ends a pause.

@@ -87,6 +87,7 @@ impl Player for CoreAlone {
             idempotency: None,
             tags: request.tags,
             traceparent: request.traceparent,
+            ordering: request.ordering,
         };
         let outcome = self.command(Request::Submit(Box::new(submission)));
         self.changed(outcome, id)
@@ -129,6 +130,9 @@ impl Player for CoreAlone {
             let status = task.status;
             let action = "purge";
             return Err(Rejection::WrongStatus { action, status }.into());
+        }
+        if task.stops_line() {
+            return Err(Rejection::StopsLine { action: "purge" }.into());
         }
         self.command(Request::Purge(id));
         Ok(())

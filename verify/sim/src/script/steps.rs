@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use qo_core::task::{OnFailure, OrderingRule};
 use qo_core::transition::{Action, Failure, FailureKind, ProgressReport};
 use qo_core::{Jitter, Json, LeaseId, Payload, RetryPolicy, Task, TaskId};
 use qo_engine::EngineError;
@@ -176,6 +177,17 @@ fn request(number: u64, dice: &mut Random) -> Option<SubmitRequest> {
             request.max_retries = 0;
         }
         _ => {}
+    }
+    // Direct mode cancels an expired task when a claim finds it, so the tasks behind one would run at another time.
+    if request.expires.is_none() && dice.below(2) == 0 {
+        request.ordering = Some(OrderingRule {
+            key: "line".parse().ok()?,
+            on_failure: if dice.below(2) == 0 {
+                OnFailure::Continue
+            } else {
+                OnFailure::Stop
+            },
+        });
     }
     Some(request)
 }

@@ -17,8 +17,8 @@ mod write;
 
 use self::read::Reader;
 use self::write::Writer;
-use super::codec::{check, decode as decode_json, encode as encode_json};
-use super::{DecodeError, Progress, Task};
+use super::codec::{ORDERING_READER, check, decode as decode_json, encode as encode_json};
+use super::{DecodeError, OnFailure, Progress, Task};
 use crate::id::TaskId;
 use crate::limits::{EVENTS_MAX, RECORD_MAX_BYTES, TAGS_MAX};
 use crate::payload::PayloadRef;
@@ -49,7 +49,9 @@ mod has {
     pub(super) const PROGRESS: u32 = 1 << 16;
     pub(super) const CANCEL: u32 = 1 << 17;
     pub(super) const DROPPED: u32 = 1 << 18;
-    pub(super) const ALL: u32 = (1 << 19) - 1;
+    pub(super) const ORDERING: u32 = 1 << 19;
+    pub(super) const ORDERING_TURN: u32 = 1 << 20;
+    pub(super) const ALL: u32 = (1 << 21) - 1;
 }
 
 /// The optional fields of an event.
@@ -128,6 +130,17 @@ fn fits(task: &Task) -> bool {
         && task.lease_id.is_some() == task.lease_expires_at.is_some()
         && task.events.len() <= EVENTS_MAX
         && task.tags.len() <= TAGS_MAX
+        && task.min_reader == min_reader(task.ordering_key.is_some())
+        && (task.ordering_key.is_some() || has_no_order(task))
+}
+
+/// The `min_reader` of a record in this form, which does not store it: an older version does not know the flags of the fields that need it.
+fn min_reader(is_ordered: bool) -> u64 {
+    if is_ordered { ORDERING_READER } else { 0 }
+}
+
+fn has_no_order(task: &Task) -> bool {
+    task.ordering_on_failure == OnFailure::default() && task.ordering_turn == 0
 }
 
 fn broken(what: &str) -> DecodeError {

@@ -1,10 +1,10 @@
 //! Decoding of a record from untrusted bytes.
 
 use super::super::{
-    DecodeError, Event, EventAction, History, IdempotencyScope, Progress, Status, Task,
+    DecodeError, Event, EventAction, History, IdempotencyScope, OnFailure, Progress, Status, Task,
     TaskRetryPolicy,
 };
-use super::{broken, event_has, has, newer};
+use super::{broken, event_has, has, min_reader, newer};
 use crate::id::{LeaseId, OpId, TaskId};
 use crate::json::Json;
 use crate::limits::{EVENTS_MAX, TAGS_MAX};
@@ -66,6 +66,9 @@ impl<'a> Reader<'a> {
         let traceparent = self.maybe(has(has::TRACE), Self::parsed)?;
         let progress = self.maybe(has(has::PROGRESS), |of| of.progress(created_at))?;
         let events_dropped = self.maybe(has(has::DROPPED), Self::number)?;
+        let ordering_key = self.maybe(has(has::ORDERING), Self::parsed)?;
+        let ordering_on_failure = self.maybe(has(has::ORDERING), Self::on_failure)?;
+        let ordering_turn = self.maybe(has(has::ORDERING_TURN), Self::number)?;
         let events = self.list(EVENTS_MAX, |of| of.event(created_at))?;
         Ok(Task {
             id,
@@ -105,6 +108,10 @@ impl<'a> Reader<'a> {
             cancel_requested: has(has::CANCEL),
             events: History::of(events),
             events_dropped: events_dropped.unwrap_or(0),
+            min_reader: min_reader(has(has::ORDERING)),
+            ordering_key,
+            ordering_on_failure: ordering_on_failure.unwrap_or_default(),
+            ordering_turn: ordering_turn.unwrap_or(0),
             extra: crate::extra::Extra::default(),
         })
     }
@@ -192,6 +199,14 @@ impl<'a> Reader<'a> {
             .into_iter()
             .find(|action| *action as u8 == number)
             .ok_or_else(|| newer("the action of an event is unknown"))
+    }
+
+    fn on_failure(&mut self) -> Result<OnFailure, DecodeError> {
+        let number = self.byte()?;
+        [OnFailure::Continue, OnFailure::Stop]
+            .into_iter()
+            .find(|policy| *policy as u8 == number)
+            .ok_or_else(|| newer("its failure policy is unknown"))
     }
 
     fn scope(&mut self) -> Result<IdempotencyScope, DecodeError> {

@@ -98,6 +98,13 @@ impl Writer {
         if task.events_dropped > 0 {
             self.number(task.events_dropped);
         }
+        if let Some(key) = &task.ordering_key {
+            self.text(key.as_str());
+            self.0.push(task.ordering_on_failure as u8);
+        }
+        if task.ordering_turn > 0 {
+            self.number(task.ordering_turn);
+        }
         self.number(task.events.len() as u64);
         for event in task.events.iter() {
             self.event(event, created_at);
@@ -190,6 +197,8 @@ fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
         (task.progress.is_some(), has::PROGRESS),
         (task.cancel_requested, has::CANCEL),
         (task.events_dropped > 0, has::DROPPED),
+        (task.ordering_key.is_some(), has::ORDERING),
+        (task.ordering_turn > 0, has::ORDERING_TURN),
     ]
     .into_iter()
     .fold(

@@ -24,6 +24,10 @@ pub(crate) struct ModelTask {
     pub(crate) cancel_requested: bool,
     /// The number of events that explain one more attempt each.
     pub(crate) explained: u32,
+    pub(crate) ordering_key: Option<usize>,
+    pub(crate) stops_on_failure: bool,
+    /// When it joined its line, counted with the submits.
+    pub(crate) place: usize,
 }
 
 #[derive(Debug, Default)]
@@ -59,8 +63,34 @@ impl Model {
         self.submits += 1;
         let id = new.id;
         new.order = self.submits;
+        new.place = self.submits;
         self.tasks.push(new);
         (id, false)
+    }
+
+    /// Lets a replayed task join its line again, behind all others.
+    pub(crate) fn rejoin(&mut self, id: u64) {
+        self.submits += 1;
+        let place = self.submits;
+        if let Some(task) = self.task(id) {
+            task.place = place;
+        }
+    }
+
+    /// The heads of all lines: the tasks that no other with their ordering key is before.
+    fn heads(&self) -> Vec<u64> {
+        let is_before = |other: &ModelTask, task: &ModelTask| {
+            other.ordering_key.is_some()
+                && other.ordering_key == task.ordering_key
+                && other.queue == task.queue
+                && other.place < task.place
+                && other.is_in_line()
+        };
+        let heads = self.tasks.iter().filter(|task| {
+            let mut others = self.tasks.iter();
+            !others.any(|other| is_before(other, task))
+        });
+        heads.map(|task| task.id).collect()
     }
 
     /// Returns due tasks, the most urgent first, and cancels expired ones on the way.
@@ -73,10 +103,12 @@ impl Model {
     ) -> Vec<u64> {
         let mut claimed = Vec::new();
         while claimed.len() < leases.len() {
+            let heads = self.heads();
             let paused = &self.paused;
             let next = self
                 .tasks
                 .iter_mut()
+                .filter(|task| heads.contains(&task.id))
                 .filter(|task| task.status == Status::Pending && task.available_at <= now)
                 .filter(|task| {
                     queue.is_none_or(|queue| queue == task.queue) && !paused.contains(&task.queue)
@@ -110,6 +142,14 @@ impl Model {
 }
 
 impl ModelTask {
+    pub(crate) fn stops_line(&self) -> bool {
+        self.ordering_key.is_some() && self.stops_on_failure && self.status == Status::Failed
+    }
+
+    fn is_in_line(&self) -> bool {
+        !self.status.is_terminal() || self.stops_line()
+    }
+
     pub(crate) fn holds(&self, lease: u64) -> bool {
         self.status == Status::Running && self.lease == Some(lease)
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use qo_core::queue_state::{Changes, Claim, CommandOutcome, Request, StateCommand};
-use qo_core::task::IdempotencyScope;
+use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
-use qo_core::{Action, Jitter, QueueState, Status, Submission, TaskId};
+use qo_core::{Action, Jitter, QueueState, Status, Submission, Task, TaskId};
 
 use super::Step;
 use super::reference::{Model, ModelTask};
@@ -69,14 +69,18 @@ impl ModelRun {
             .filter(|task| task.status.is_terminal())
             .cloned()
             .collect();
-        let allowed = matches!(
-            &request,
+        let allowed = match &request {
             Request::Purge(_)
-                | Request::Task {
-                    action: Action::Replay | Action::Archive | Action::Unarchive,
-                    ..
-                }
-        );
+            | Request::Task {
+                action: Action::Replay | Action::Archive | Action::Unarchive,
+                ..
+            } => true,
+            Request::Task {
+                id,
+                action: Action::Cancel { .. },
+            } => self.state.task(*id).is_some_and(Task::stops_line),
+            _ => false,
+        };
         self.ops += 1;
         let command = StateCommand {
             op: op(self.ops),
@@ -113,6 +117,8 @@ impl ModelRun {
         let key = a.is_multiple_of(5).then_some(usize::from(b) % 3);
         let key_until = b.is_multiple_of(2).then_some(self.now + 10_000);
         let max_retries = u32::from(b % 3);
+        let ordering_key = a.is_multiple_of(2).then_some(usize::from(b) % 2);
+        let stops_on_failure = b.is_multiple_of(5);
         let mut new = Submission {
             queue: QUEUES[queue].parse().unwrap(),
             task_type: TYPES[task_type].parse().unwrap(),
@@ -124,6 +130,14 @@ impl ModelRun {
                 key: format!("key-{key}").parse().unwrap(),
                 scope: IdempotencyScope::default(),
                 until: key_until.map(at),
+            }),
+            ordering: ordering_key.map(|key| OrderingRule {
+                key: format!("line-{key}").parse().unwrap(),
+                on_failure: if stops_on_failure {
+                    OnFailure::Stop
+                } else {
+                    OnFailure::Continue
+                },
             }),
             ..submission(number)
         };
@@ -148,6 +162,9 @@ impl ModelRun {
                 max_retries,
                 cancel_requested: false,
                 explained: 0,
+                ordering_key,
+                stops_on_failure,
+                place: 0,
             },
             self.now,
         );
@@ -294,11 +311,16 @@ impl ModelRun {
                         true
                     }
                     Status::Running => !std::mem::replace(&mut task.cancel_requested, true),
+                    _ if task.stops_line() => {
+                        task.end(Status::Cancelled);
+                        true
+                    }
                     _ => false,
                 });
                 (Action::Cancel { reason: None }, accepted)
             }
             1 | 2 if kind.is_multiple_of(2) => {
+                let joins_again = task.as_ref().is_some_and(|task| !task.stops_line());
                 let accepted = task.is_some_and(|task| {
                     let accepted = ended(task.status);
                     if accepted {
@@ -310,6 +332,9 @@ impl ModelRun {
                     }
                     accepted
                 });
+                if accepted && joins_again {
+                    self.model.rejoin(number);
+                }
                 (Action::Replay, accepted)
             }
             1 => {
@@ -336,7 +361,7 @@ impl ModelRun {
             }
             _ => {
                 let accepted = task.is_some_and(|task| {
-                    let accepted = ended(task.status);
+                    let accepted = ended(task.status) && !task.stops_line();
                     if accepted {
                         task.before_archive = std::mem::replace(&mut task.status, Status::Archived);
                     }
@@ -394,7 +419,7 @@ impl ModelRun {
         let accepted = self
             .model
             .task(number)
-            .is_some_and(|task| task.status.is_terminal());
+            .is_some_and(|task| task.status.is_terminal() && !task.stops_line());
         let (outcome, _) = self.apply(Request::Purge(id(number)));
         if accepted {
             self.model.tasks.retain(|task| task.id != number);
@@ -467,6 +492,26 @@ impl ModelRun {
                 ));
             }
         }
+        // At most one task of a line is running, and nothing of the line before it is unfinished.
+        for running in self
+            .state
+            .tasks()
+            .filter(|task| task.status == Status::Running)
+        {
+            let Some(line) = running.ordering_line() else {
+                continue;
+            };
+            let place = |task: &Task| task.sequence.max(task.ordering_turn);
+            let before = self.state.tasks().find(|other| {
+                other.ordering_line().as_ref() == Some(&line)
+                    && other.id != running.id
+                    && !other.is_settled()
+                    && (other.status == Status::Running || place(other) < place(running))
+            });
+            if let Some(other) = before {
+                return Err(format!("task {} runs before {}", running.id, other.id));
+            }
+        }
         // Promise 1.
         for number in self.submitted.difference(&self.purged) {
             if self.state.task(id(*number)).is_none() {
@@ -505,7 +550,33 @@ impl ModelRun {
             self.now += 120_000;
             self.expire();
             self.now += 20_000;
+            // An operator looks after the lines that stand still.
+            let stopping: Vec<u64> = (self.model.tasks.iter())
+                .filter(|task| task.stops_line())
+                .map(|task| task.id)
+                .collect();
+            for number in stopping {
+                if let Some(task) = self.model.task(number) {
+                    task.end(Status::Cancelled);
+                }
+                self.act(number, Action::Cancel { reason: None }, true)?;
+            }
+            self.complete_all()?;
+            self.compare()?;
+        }
+        match self.state.tasks().find(|task| !task.status.is_terminal()) {
+            Some(task) => Err(format!("task {} never ends: {task:?}", task.id)),
+            None => self.state.check_consistency(),
+        }
+    }
+
+    /// Claims and completes until nothing is due.
+    fn complete_all(&mut self) -> Result<(), String> {
+        loop {
             let claimed = self.claim_of(None, None, IDS)?;
+            if claimed.is_empty() {
+                return Ok(());
+            }
             for number in claimed {
                 let held = self
                     .model
@@ -524,11 +595,6 @@ impl ModelRun {
                     true,
                 )?;
             }
-            self.compare()?;
-        }
-        match self.state.tasks().find(|task| !task.status.is_terminal()) {
-            Some(task) => Err(format!("task {} never ends: {task:?}", task.id)),
-            None => self.state.check_consistency(),
         }
     }
 }

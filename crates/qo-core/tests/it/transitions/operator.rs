@@ -148,3 +148,42 @@ fn the_history_names_who_requested_a_change() {
         },
     );
 }
+
+#[test]
+fn a_failed_task_that_stops_its_key_can_be_cancelled_or_replayed_but_not_put_away() {
+    use qo_core::task::{OnFailure, OrderingRule};
+    use qo_core::transition::FailureKind;
+
+    use crate::support::{after, fail};
+
+    let failed = |on_failure| {
+        let ordering = Some(OrderingRule {
+            key: "customer-7".parse().unwrap(),
+            on_failure,
+        });
+        let submission = Submission {
+            ordering,
+            ..submission(1)
+        };
+        let task = submit(submission, op(1), at(0)).unwrap();
+        assert_eq!(task.min_reader, 2);
+        after(after(task, claim(1)), fail(1, FailureKind::Permanent))
+    };
+    let stopping = failed(OnFailure::Stop);
+    assert!(stopping.stops_line() && !stopping.is_settled());
+    let cancelled = apply(&stopping, Action::Cancel { reason: None }, at(50));
+    assert_eq!(cancelled.status, Status::Cancelled);
+    assert_eq!(
+        cancelled.last_error, stopping.last_error,
+        "the error is kept"
+    );
+    assert_eq!(apply(&cancelled, Action::Replay, at(60)).ordering_turn, 1);
+    assert_eq!(apply(&stopping, Action::Replay, at(60)).ordering_turn, 0);
+    let reason = Rejection::StopsLine { action: "archive" };
+    assert_rejected(&stopping, Action::Archive, at(50), &reason);
+
+    let settled = failed(OnFailure::Continue);
+    assert!(settled.is_settled());
+    assert_eq!(apply(&settled, Action::Replay, at(60)).ordering_turn, 1);
+    apply(&settled, Action::Archive, at(50));
+}

@@ -12,6 +12,7 @@
 mod bucket;
 mod checker;
 mod clocks;
+mod ordered;
 mod process;
 mod resumed;
 mod scenario;

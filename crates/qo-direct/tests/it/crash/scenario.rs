@@ -12,6 +12,11 @@ use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 use qo_store::wrap::FaultKind;
 
 use super::checker::VICTIM;
+use super::ordered::{
+    ordered_cancel, ordered_complete, ordered_expiry, ordered_lease_expiry, ordered_purge,
+    ordered_replay, ordered_retry, ordered_stop_and_cancel, ordered_stop_and_replay,
+    ordered_submit, ordered_submit_concurrently, ordered_sweep,
+};
 use super::stage::{ProgramResult, Stage, Unexpected, expect, expect_status, large, small};
 
 macro_rules! scenarios {
@@ -72,6 +77,18 @@ scenarios![
     versioned_purge_frees_the_key,
     pause,
     sweep,
+    ordered_submit,
+    ordered_submit_concurrently,
+    ordered_complete,
+    ordered_retry,
+    ordered_cancel,
+    ordered_expiry,
+    ordered_lease_expiry,
+    ordered_stop_and_replay,
+    ordered_stop_and_cancel,
+    ordered_replay,
+    ordered_purge,
+    ordered_sweep,
 ];
 
 async fn submit(stage: &Stage) -> ProgramResult {

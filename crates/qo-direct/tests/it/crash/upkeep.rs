@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_check::{CallKind, CallLog};
-use qo_core::QueueName;
 use qo_core::task::decode;
+use qo_core::{QueueName, Task, TaskId};
 use qo_direct::SweepNext;
 use qo_engine::{Engine, EngineError};
 
@@ -55,6 +55,10 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
         }
         check_leases(process).await.map_err(failed)?;
         sweep_pass(process).await.map_err(failed)?;
+        // Only an operator lets the others run.
+        for id in stopping(bucket) {
+            process.cancel(id).await.map_err(failed)?;
+        }
         let elapsed = bucket.elapsed().saturating_sub(started);
         let unfinished = unfinished(bucket);
         if unfinished.is_empty() {
@@ -98,14 +102,26 @@ pub(super) async fn repeat_purges(bucket: &Arc<Bucket>, log: &CallLog) -> Result
 
 /// The unfinished tasks.
 fn unfinished(bucket: &Bucket) -> Vec<String> {
-    let mut unfinished = Vec::new();
-    for (key, versions) in bucket.versions() {
-        let last = versions.last().and_then(|version| version.body.as_ref());
-        if let Some(task) = last.and_then(|body| decode(body).ok())
-            && !task.status.is_terminal()
-        {
-            unfinished.push(format!("{key} is {}", task.status));
-        }
-    }
-    unfinished
+    let tasks = newest(bucket).into_iter();
+    tasks
+        .filter(|task| !task.status.is_terminal())
+        .map(|task| format!("{} is {}", task.id, task.status))
+        .collect()
+}
+
+/// The failed tasks that stop their ordering keys.
+fn stopping(bucket: &Bucket) -> Vec<TaskId> {
+    let tasks = newest(bucket).into_iter();
+    tasks.filter(Task::stops_line).map(|task| task.id).collect()
+}
+
+/// The newest version of each task.
+fn newest(bucket: &Bucket) -> Vec<Task> {
+    let versions = bucket.versions().into_iter();
+    versions
+        .filter_map(|(_, versions)| {
+            let last = versions.last()?.body.as_ref()?;
+            decode(last).ok()
+        })
+        .collect()
 }

@@ -95,6 +95,14 @@ pub enum Condition {
     BadRetryPolicy {
         rule: RetryRule,
     },
+    /// The task has failed and stops its ordering key.
+    StopsLine {
+        action: String,
+    },
+    /// Too many tasks with this ordering key wait.
+    LineFull {
+        limit: u64,
+    },
     StoreNotFound {
         key: String,
     },
@@ -287,6 +295,12 @@ impl Condition {
             ),
             Self::OutOfBounds { .. } => ("out_of_bounds", 422, "A value is out of bounds"),
             Self::BadRetryPolicy { .. } => ("bad_retry_policy", 422, "The retry policy is invalid"),
+            Self::StopsLine { .. } => ("stops_line", 409, "The task stops its ordering key"),
+            Self::LineFull { .. } => (
+                "line_full",
+                429,
+                "Too many tasks with this ordering key wait",
+            ),
             Self::StoreNotFound { .. } => {
                 ("store_not_found", 500, "An object is missing in the store")
             }

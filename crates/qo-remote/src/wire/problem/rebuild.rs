@@ -121,6 +121,10 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
             field: static_text(field)?,
             allowed: static_text(allowed)?,
         },
+        Condition::StopsLine { action } => Rejection::StopsLine {
+            action: static_text(action)?,
+        },
+        Condition::LineFull { limit } => Rejection::LineFull { limit: *limit },
         Condition::BadRetryPolicy { rule } => Rejection::RetryPolicy(match rule {
             RetryRule::IntervalTooLong => InvalidRetryPolicy::IntervalTooLong,
             RetryRule::InitialAboveMax => InvalidRetryPolicy::InitialAboveMax,

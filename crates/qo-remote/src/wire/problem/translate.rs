@@ -96,6 +96,10 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
             field: (*field).to_owned(),
             allowed: (*allowed).to_owned(),
         },
+        Rejection::StopsLine { action } => Condition::StopsLine {
+            action: (*action).to_owned(),
+        },
+        Rejection::LineFull { limit } => Condition::LineFull { limit: *limit },
         Rejection::RetryPolicy(rule) => Condition::BadRetryPolicy {
             rule: match rule {
                 InvalidRetryPolicy::IntervalTooLong => RetryRule::IntervalTooLong,

@@ -155,6 +155,12 @@ export class HttpSource {
     return viewOf(this.#record);
   }
 
+  /** What a pending task waits for. */
+  async waitsFor(task) {
+    if (task.status !== 'pending' || task.ordering_key === undefined) return undefined;
+    return JSON.parse(await this.#client.request('GET', `/v1/tasks/${task.id}/waits_for`)).waits_for ?? undefined;
+  }
+
   /** The text of the task that was read last. */
   rawRecord(id) {
     return this.#record?.get('id') === id ? this.#record.write() : undefined;

@@ -1,5 +1,7 @@
 // The keys of a task's objects in a bucket. This mirrors `crates/qo-core/src/keys.rs` and `crates/qo-direct/src/index.rs`.
 
+/** The line of an ordering key, by the hash of the queue and the key. */
+export const lineKey = (sha256) => `order/${sha256}.json`;
 export const SIGNAL_KEY = 'meta/signal.json';
 export const QUEUES_KEY = 'meta/queues.json';
 export const SHARDS = [...'0123456789abcdef'];

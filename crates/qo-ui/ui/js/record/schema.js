@@ -82,6 +82,10 @@ export const TASK = [
   nonDefault('cancel_requested', plain, 'false'),
   always('events', listOf(recordOf(EVENT)), '[]'),
   nonDefault('events_dropped', plain, '0'),
+  nonDefault('min_reader', plain, '0'),
+  optional('ordering_key', text),
+  nonDefault('ordering_on_failure', text, '"continue"'),
+  nonDefault('ordering_turn', plain, '0'),
 ];
 
 /** Writes a record: the known fields in order, then unknown fields, sorted. */

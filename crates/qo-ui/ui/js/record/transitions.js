@@ -26,14 +26,20 @@ export class Rejected extends Error {
 /** Whether each action is allowed, so that pages offer only those. */
 export function possibleActions(task, now) {
   const ended = ENDS.includes(task.status);
+  const stops = stopsLine(task);
   return {
     replay: ended,
-    archive: ended,
+    archive: ended && !stops,
     unarchive: task.status === 'archived',
-    cancel: task.status === 'pending' || (task.status === 'running' && !task.cancel_requested),
+    cancel: task.status === 'pending' || (task.status === 'running' && !task.cancel_requested) || stops,
     run_now: task.status === 'pending' && task.available_at > now && !(task.expires_at <= now),
-    purge: ended || task.status === 'archived',
+    purge: (ended && !stops) || task.status === 'archived',
   };
+}
+
+/** Whether a failed task keeps the tasks with the same ordering key from running. */
+export function stopsLine(task) {
+  return task.status === 'failed' && task.ordering_key !== undefined && task.ordering_on_failure === 'stop';
 }
 
 /**

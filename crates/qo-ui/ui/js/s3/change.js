@@ -37,6 +37,13 @@ export async function changeTask(client, id, change) {
       await publish(client, record.view(), now);
       return record;
     }
+    if (record.get('ordering_key') !== undefined) {
+      // Its line would have to be changed too, as `crates/qo-direct/src/ordering.rs` does.
+      throw new SourceError('bad_request', 'this task has an ordering key, and the dashboard cannot change such tasks in a bucket', {
+        hint: 'Use the command, for example:',
+        command: `qo replay ${id}`,
+      });
+    }
     const changed = change(record, op, now);
     try {
       await client.put(taskKey(id), changed.write(), { ifMatch: etag });

@@ -1,11 +1,11 @@
 // A bucket as a source. The browser calls S3 directly.
 
 import { Counter } from '../counter.js';
-import { inputKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
+import { inputKey, lineKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
 import { readPaused, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, SCHEDULES_PREFIX, setSchedulePaused } from '../record/schedules.js';
-import { apply, INLINE_PAYLOAD_MAX_BYTES, submit } from '../record/transitions.js';
+import { apply, INLINE_PAYLOAD_MAX_BYTES, stopsLine, submit } from '../record/transitions.js';
 import { ACTOR, actOneByOne, mapConcurrently, SourceError } from '../source.js';
 import { TaskCache } from './cache.js';
 import { changeTask, createTask, isInDoubt, signal } from './change.js';
@@ -79,6 +79,24 @@ export class S3Source {
     const task = await this.#cache.read(id);
     if (!task) throw new SourceError('not_found', `task ${id} does not exist`);
     return task;
+  }
+
+  /** What a pending task waits for: the head of the line of its ordering key. */
+  async waitsFor(task) {
+    if (task.status !== 'pending' || task.ordering_key === undefined) return undefined;
+    let line;
+    try {
+      const digest = hex(await sha256(new TextEncoder().encode(`${task.queue}/${task.ordering_key}`)));
+      line = JSON.parse((await this.#client.get(lineKey(digest))).text);
+    } catch (error) {
+      if (error.kind === 'not_found') return undefined;
+      throw error;
+    }
+    const ahead = line.tasks.findIndex(({ id }) => id === task.id);
+    if (ahead <= 0) return undefined;
+    const behind = line.tasks[0].id;
+    const head = await this.#cache.read(behind);
+    return { reason: 'ordering_key', behind, ahead, stopped: Boolean(head && stopsLine(head)) };
   }
 
   /** The stored text of a cached task. */

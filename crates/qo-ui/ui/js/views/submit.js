@@ -19,7 +19,7 @@ const SEALED = 'the input is encrypted for another task: submit a copy with `qo 
 const DEFAULTS = { task_type: '', queue: 'default', priority: 5, timeout_seconds: 300, max_retries: 3, tags: [] };
 const KINDS = {
   submit: { title: 'Submit a task', hint: 'The task gets a new id.' },
-  duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. An idempotency key is not copied.' },
+  duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. Idempotency and ordering keys are not copied.' },
   edit: { title: 'Edit and retry', hint: 'This submits a new task with the edited input. The failed task stays as it was, or is archived.' },
 };
 

@@ -5,6 +5,7 @@ import { bytes, duration, plural } from '../format.js';
 import { address } from '../router.js';
 import { isTaskId } from '../record/keys.js';
 import { label, payloadKey, shownError } from '../record/sealed.js';
+import { stopsLine } from '../record/transitions.js';
 import { badge, button, copyButton, empty, facts, panel, problem, statusWord, timeBothWays, timeOf } from '../widgets/basics.js';
 import { jsonTree } from '../widgets/json_tree.js';
 import { timeline } from '../widgets/timeline.js';
@@ -33,6 +34,7 @@ export class TaskView {
     const before = this.task;
     try {
       this.task = await this.source.get(this.id);
+      this.waitsFor = await this.source.waitsFor(this.task);
       this.gone = undefined;
     } catch (error) {
       if (error.kind !== 'not_found') throw error;
@@ -152,6 +154,11 @@ export class TaskView {
       task.worker_id && ['Worker', h('span', { class: 'mono' }, task.worker_id)],
       ['Timeout', duration(task.timeout_seconds * 1000)],
       policy && ['Retry delays', `${duration(policy.initial_interval_ms)} × ${policy.multiplier}, up to ${duration(policy.max_interval_ms)}`],
+      task.ordering_key && ['Ordering key', [h('span', { class: 'mono' }, task.ordering_key), task.ordering_on_failure === 'stop' && ' (stops on failure)']],
+      this.waitsFor?.behind && ['Waits behind', [
+        h('a', { class: 'mono', href: address(`tasks/${this.waitsFor.behind}`) }, this.waitsFor.behind.slice(0, 8)),
+        this.waitsFor.stopped ? ' which failed and stops the key: replay or cancel it' : this.waitsFor.ahead > 1 && ` and ${plural(this.waitsFor.ahead - 1, 'other')}`]],
+      stopsLine(task) && ['Stops', 'the tasks with the same ordering key: replay or cancel this task'],
       task.idempotency_key && ['Idempotency key', h('span', { class: 'mono' }, task.idempotency_key)],
       ['Shard', h('a', { href: address('tasks', { shard: task.shard }) }, task.shard)],
       ['Revision', String(task.revision)],

@@ -1,0 +1,171 @@
+//! Keeps the indexes in step with the tasks.
+
+use std::sync::Arc;
+
+use super::QueueState;
+use super::lines::HeadChange;
+use super::position::IndexPosition;
+use crate::id::TaskId;
+use crate::names::{QueueName, TaskType};
+use crate::task::{OrderingLine, Task};
+
+/// The names under which the indexes know a task.
+pub(super) struct IndexNames {
+    queue: QueueName,
+    task_type: TaskType,
+    line: Option<OrderingLine>,
+}
+
+impl IndexNames {
+    pub(super) fn of(task: &Task) -> Self {
+        Self {
+            queue: task.queue.clone(),
+            task_type: task.task_type.clone(),
+            line: task.ordering_line(),
+        }
+    }
+}
+
+impl QueueState {
+    pub(super) fn insert(&mut self, mut task: Task) {
+        (task.queue, task.task_type) = self.counters.shared_names(&task.queue, &task.task_type);
+        if let Some(key) = task.scoped_key() {
+            self.keys.insert(key, task.id);
+        }
+        let (id, names) = (task.id, IndexNames::of(&task));
+        let position = IndexPosition::of(&task);
+        self.created.insert((task.created_at, id));
+        self.tasks.insert(id, Arc::new(task));
+        self.move_in_indexes(&names, id, None, Some(position));
+    }
+
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Arc<Task>> {
+        let task = self.tasks.remove(&id)?;
+        self.created.remove(&(task.created_at, id));
+        self.move_in_indexes(
+            &IndexNames::of(&task),
+            id,
+            Some(IndexPosition::of(&task)),
+            None,
+        );
+        // The key may belong to a later task after its validity ended.
+        if let Some(key) = task.scoped_key()
+            && self.keys.get(&key) == Some(&id)
+        {
+            self.keys.remove(&key);
+        }
+        Some(task)
+    }
+
+    /// Moves a task from one position in the indexes to another, and the tasks that this makes the head of their line, or no longer the
+    /// head.
+    pub(super) fn move_in_indexes(
+        &mut self,
+        names: &IndexNames,
+        id: TaskId,
+        before: Option<IndexPosition>,
+        after: Option<IndexPosition>,
+    ) {
+        let was_ready = before.and_then(|before| before.ready);
+        if let (Some(position), true) = (was_ready, self.is_served(names, id)) {
+            self.ready.remove(&names.queue, &names.task_type, position);
+        }
+        if let Some(line) = &names.line {
+            let place = |position: Option<IndexPosition>| position.and_then(|known| known.place);
+            let (old, new) = (place(before), place(after));
+            if old != new {
+                let left = old.map(|place| self.lines.remove(line, place));
+                let joined = new.map(|place| self.lines.insert(line.clone(), place, id));
+                for change in left.into_iter().chain(joined) {
+                    self.serve_head(change, id);
+                }
+            }
+        }
+        let is_ready = after.and_then(|after| after.ready);
+        if let (Some(position), true) = (is_ready, self.is_served(names, id)) {
+            self.ready
+                .insert(&names.queue, &names.task_type, position, id);
+        }
+        if let Some(before) = before {
+            self.remove_from_indexes(names, id, before);
+        }
+        if let Some(after) = after {
+            self.add_to_indexes(names, id, after);
+        }
+    }
+
+    /// Whether no other task must run before this one.
+    fn is_served(&self, names: &IndexNames, id: TaskId) -> bool {
+        let line = names.line.as_ref();
+        line.is_none_or(|line| self.lines.head(line) == Some(id))
+    }
+
+    /// Makes the new head of a line ready, and the previous one not. The task that is being moved is not touched.
+    fn serve_head(&mut self, change: HeadChange, moved: TaskId) {
+        let others = |id: Option<TaskId>| id.filter(|id| *id != moved);
+        if let Some(task) = others(change.displaced).and_then(|id| self.tasks.get(&id))
+            && let Some(position) = IndexPosition::of(task).ready
+        {
+            self.ready.remove(&task.queue, &task.task_type, position);
+        }
+        if let Some(task) = others(change.new).and_then(|id| self.tasks.get(&id))
+            && let Some(position) = IndexPosition::of(task).ready
+        {
+            self.ready
+                .insert(&task.queue, &task.task_type, position, task.id);
+        }
+    }
+
+    fn add_to_indexes(&mut self, names: &IndexNames, id: TaskId, position: IndexPosition) {
+        self.counters
+            .add(&names.queue, &names.task_type, position.status);
+        self.leases.extend(position.lease.map(|at| (at, id)));
+        self.expiries.extend(position.expiry.map(|at| (at, id)));
+        self.ended.extend(position.ended.map(|at| (at, id)));
+    }
+
+    fn remove_from_indexes(&mut self, names: &IndexNames, id: TaskId, position: IndexPosition) {
+        self.counters
+            .subtract(&names.queue, &names.task_type, position.status);
+        if let Some(at) = position.lease {
+            self.leases.remove(&(at, id));
+        }
+        if let Some(at) = position.expiry {
+            self.expiries.remove(&(at, id));
+        }
+        if let Some(at) = position.ended {
+            self.ended.remove(&(at, id));
+        }
+    }
+
+    /// Checks every index against the tasks. Slow; for tests.
+    pub fn check_consistency(&self) -> Result<(), String> {
+        let mut rebuilt = Self::new();
+        for task in self.tasks.values() {
+            let (names, position) = (IndexNames::of(task), IndexPosition::of(task));
+            rebuilt.created.insert((task.created_at, task.id));
+            rebuilt.tasks.insert(task.id, Arc::clone(task));
+            rebuilt.move_in_indexes(&names, task.id, None, Some(position));
+        }
+        let same = [
+            (self.ready == rebuilt.ready, "ready"),
+            (self.lines == rebuilt.lines, "lines"),
+            (self.leases == rebuilt.leases, "leases"),
+            (self.expiries == rebuilt.expiries, "expiries"),
+            (self.ended == rebuilt.ended, "ended"),
+            (self.created == rebuilt.created, "created"),
+            (self.counters == rebuilt.counters, "counters"),
+        ];
+        if let Some((_, name)) = same.iter().find(|(same, _)| !same) {
+            return Err(format!("the index {name} does not match the tasks"));
+        }
+        for (key, id) in &self.keys {
+            if self.task(*id).and_then(Task::scoped_key).as_ref() != Some(key) {
+                return Err(format!(
+                    "the idempotency key {key:?} names a task that does not hold it"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
