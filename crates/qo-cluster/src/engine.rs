@@ -152,7 +152,8 @@ impl Engine for ClusterEngine {
     }
 
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
-        self.leading()?.waits_for(task).await
+        self.read(|engine| async move { engine.waits_for(task).await })
+            .await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {
@@ -216,11 +217,13 @@ impl Engine for ClusterEngine {
     }
 
     async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
-        self.leading()?.documents(query).await
+        self.read(|engine| async move { engine.documents(query).await })
+            .await
     }
 
     async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
-        self.leading()?.write_document(write).await
+        self.change(|engine| async move { engine.write_document(write).await })
+            .await
     }
 
     /// The leader does all work of the queue.

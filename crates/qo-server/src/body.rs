@@ -25,7 +25,7 @@ use qo_remote::wire::operation::{
 };
 use qo_remote::wire::{
     BackfillBody, BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody,
-    JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody,
+    JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody, TokenBody,
 };
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -81,6 +81,7 @@ impl RequestBody for SettingsBody {
     const MAX_BYTES: usize = usize::MAX;
 }
 impl RequestBody for SnoozeBody {}
+impl RequestBody for TokenBody {}
 impl RequestBody for WorkerInfo {}
 
 /// The text of a JSON body.

@@ -15,7 +15,8 @@ use qo_broker::rows::{RowGroup, RowWriter, RowsConfig, WriterCheck};
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -247,6 +248,10 @@ impl Engine for StaleEngine {
         self.view().await?.get(id).await
     }
 
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        self.view().await?.waits_for(task).await
+    }
+
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {
         self.view().await?.input(task).await
     }
@@ -294,6 +299,18 @@ impl Engine for StaleEngine {
 
     async fn resume(&self, _queue: &QueueName) -> Result<(), EngineError> {
         Err(EngineError::NotLeader)
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.view().await?.documents(query).await
+    }
+
+    async fn write_document(&self, _write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        Err(EngineError::NotLeader)
+    }
+
+    fn duty(&self) -> Duty {
+        Duty::None
     }
 
     /// There are no notifications: another node makes the changes.

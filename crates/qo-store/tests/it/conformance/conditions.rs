@@ -137,7 +137,7 @@ pub(super) async fn swaps_nothing_into_a_missing_key(store: &StoreUnderTest) -> 
 
 pub(super) async fn tags_identify_every_state(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("tagged");
-    let (op, written) = created(store, &key).await;
+    let (_, written) = created(store, &key).await;
     let tag = written.tag().unwrap();
     let read = store.client.get(&key).await.unwrap();
     assert!(read.tag.matches(tag), "{:?} {tag:?}", read.tag);
