@@ -22,6 +22,7 @@ use qo_remote::wire::cluster::MemberBody;
 use qo_remote::wire::operation::{
     CancelBody, CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
 };
+use qo_remote::wire::token::TokenBody;
 use qo_remote::wire::{
     BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody, JobCreateBody,
     JobTickleBody,
@@ -74,6 +75,7 @@ impl RequestBody for ProgressBody {}
 impl RequestBody for ReleaseBody {}
 impl RequestBody for RenewBody {}
 impl RequestBody for SnoozeBody {}
+impl RequestBody for TokenBody {}
 impl RequestBody for WorkerInfo {}
 
 /// The text of a JSON body.

@@ -10,7 +10,6 @@ use qo_remote::RemoteEngine;
 use qo_remote::wire::{TokenBody, TokenInfo};
 use qo_server::tokens::{NewToken, Scope, TokenError, TokenRecord, TokenStore};
 use qo_store::StoreError;
-use qo_store::runtime::RuntimeExt;
 use serde_json::{Value, json};
 
 use super::cluster::remote;
