@@ -23,6 +23,7 @@ use qo_remote::wire::cluster::MemberBody;
 use qo_remote::wire::operation::{
     CancelBody, CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
 };
+use qo_remote::wire::token::TokenBody;
 use qo_remote::wire::{
     BackfillBody, BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody,
     JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody, TokenBody,

@@ -20,7 +20,7 @@ const COUNT: usize = 4;
 pub(crate) struct Nodes {
     folder: TempDir,
     clients: [u16; COUNT],
-    nodes: [u16; COUNT],
+    between: [u16; COUNT],
     processes: [Option<Child>; COUNT],
 }
 
@@ -33,7 +33,7 @@ impl Nodes {
         let mut nodes = Self {
             folder: tempfile::tempdir_in(target).unwrap(),
             clients: std::array::from_fn(|node| ports[node]),
-            nodes: std::array::from_fn(|node| ports[COUNT + node]),
+            between: std::array::from_fn(|node| ports[COUNT + node]),
             processes: [const { None }; COUNT],
         };
         for node in 1..=3 {
@@ -58,14 +58,17 @@ impl Nodes {
                 self.folder.path().join(node.to_string()).display()
             ))
             .arg(format!("--listen=127.0.0.1:{}", self.clients[node - 1]))
-            .arg(format!("--node-listen=127.0.0.1:{}", self.nodes[node - 1]))
+            .arg(format!(
+                "--node-listen=127.0.0.1:{}",
+                self.between[node - 1]
+            ))
             .env("QO_CLUSTER_SECRET", "a secret of the benchmark")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         for member in (1..=3).filter(|_| node <= 3) {
             command.arg(format!(
                 "--member={member}@127.0.0.1:{}={}",
-                self.nodes[member - 1],
+                self.between[member - 1],
                 self.url_of(member)
             ));
         }
@@ -176,7 +179,7 @@ impl Nodes {
     pub(crate) async fn join_fourth(&mut self) {
         self.start_node(COUNT);
         let member = MemberBody {
-            address: format!("127.0.0.1:{}", self.nodes[COUNT - 1]),
+            address: format!("127.0.0.1:{}", self.between[COUNT - 1]),
             url: self.url_of(COUNT),
         };
         let engine = self.engine();

@@ -23,9 +23,9 @@ impl From<TokenError> for ApiError {
     fn from(error: TokenError) -> Self {
         match error {
             TokenError::Store(error) => qo::EngineError::Store(error).into(),
-            TokenError::NotFound { .. } => {
-                let key = "meta/tokens.json".to_owned();
-                Self::new(Condition::StoreNotFound { key }, error.to_string())
+            TokenError::NotFound { ref id } => {
+                let id = id.clone();
+                Self::new(Condition::TokenNotFound { id }, error.to_string())
             }
             TokenError::Unreadable(_) => Self::new(Condition::Internal, error.to_string()),
             error => Self::bad_request(error.to_string()),

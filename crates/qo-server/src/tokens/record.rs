@@ -141,10 +141,9 @@ impl NewToken {
     pub fn of_secret(name: Tag, secret: &[u8]) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let id = hmac::sign(&key, b"qo: the id of the token");
-        let id: String = id.as_ref()[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let mut start = [0; 8];
+        start.copy_from_slice(&id.as_ref()[..8]);
+        let id = format!("{:016x}", u64::from_be_bytes(start));
         let secret = URL_SAFE_NO_PAD.encode(hmac::sign(&key, b"qo: the secret of the token"));
         let record = TokenRecord {
             sha256: hash(&secret),

@@ -316,7 +316,7 @@ async fn tokens_are_created_listed_and_revoked_over_http() {
         .refused(stats(made.reveal()), 401, "unauthorized")
         .await;
     let again = as_admin("DELETE", path);
-    server.refused(again, 404, "store_not_found").await;
+    server.refused(again, 404, "token_not_found").await;
 }
 
 #[tokio::test]

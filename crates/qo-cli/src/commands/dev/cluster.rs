@@ -28,7 +28,7 @@ pub(super) struct LocalCluster {
     urls: Vec<String>,
     stop: CancellationToken,
     stopped: Vec<oneshot::Receiver<()>>,
-    _data: TempDir,
+    data: TempDir,
 }
 
 /// Sockets for clients and nodes. The first client port is the preferred one, if it is free.
@@ -79,12 +79,12 @@ impl LocalCluster {
             urls: members.iter().map(|member| member.url.clone()).collect(),
             stop: CancellationToken::new(),
             stopped: Vec::new(),
-            _data: data,
+            data,
         };
         for ((client, listener), member) in clients.into_iter().zip(listeners).zip(&members) {
             let address = client.local_addr();
             let address = address.map_err(|error| failed("cannot listen", &error))?;
-            let directory = cluster._data.path().join(format!("node-{}", member.node));
+            let directory = cluster.data.path().join(format!("node-{}", member.node));
             let mut config = ClusterConfig::new(
                 member.node,
                 "dev",

@@ -125,7 +125,7 @@ fn blobs_are_on_all_nodes_up_to_a_limit() {
     let url = cluster.url();
     let file = cluster.cli.file("blob");
     let content: Vec<u8> = (0_u32..200_000)
-        .map(|n| (n * n % 251).to_le_bytes()[0])
+        .map(|n| (n % 251 * (n % 7)).to_le_bytes()[0])
         .collect();
     std::fs::write(&file, &content).unwrap();
     let put = ["blob", "put", "blob", "--store", &url];

@@ -184,6 +184,10 @@ pub enum Condition {
     NoCluster,
     /// The server stores no tokens.
     NoTokens,
+    /// No token has this id.
+    TokenNotFound {
+        id: String,
+    },
     /// The route does not support this method.
     NoMethod,
     /// The body is not valid JSON for this route.
@@ -339,6 +343,7 @@ impl Condition {
             Self::CrossSite => ("cross_site", 403, "Requests from other sites are rejected"),
             Self::NoRoute => ("no_route", 404, "Route not found"),
             Self::NoCluster => ("no_cluster", 404, "Not a node of a cluster"),
+            Self::TokenNotFound { .. } => ("token_not_found", 404, "Token not found"),
             Self::NoTokens => ("no_tokens", 404, "The server stores no tokens"),
             Self::NoMethod => ("no_method", 405, "The route does not support this method"),
             Self::BadBody => ("bad_body", 400, "The body cannot be read"),

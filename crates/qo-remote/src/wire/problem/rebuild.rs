@@ -62,6 +62,9 @@ pub(super) fn error_of(
                 detail: format!("{server}: {detail}; does the server run another version of qo?"),
             })
         }
+        Condition::TokenNotFound { id } => EngineError::Store(StoreError::NotFound {
+            key: format!("token {id}"),
+        }),
         Condition::Internal | Condition::Unknown if status >= 500 => {
             EngineError::Store(StoreError::Unavailable {
                 key: server,
