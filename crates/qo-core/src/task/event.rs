@@ -204,8 +204,8 @@ impl History {
     }
 
     /// The events, for [`Task::reveal_errors`](super::Task::reveal_errors).
-    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Event> {
-        self.0.iter_mut()
+    pub(super) fn as_mut_slice(&mut self) -> &mut [Event] {
+        &mut self.0
     }
 }
 

@@ -22,7 +22,11 @@ impl Task {
 
     /// Replaces the last error and the errors of the events by what `reveal` returns for them.
     pub fn reveal_errors(&mut self, mut reveal: impl FnMut(&str) -> Option<Box<str>>) {
-        let of_events = self.events.iter_mut().map(|event| &mut event.error);
+        let of_events = self
+            .events
+            .as_mut_slice()
+            .iter_mut()
+            .map(|event| &mut event.error);
         for error in std::iter::once(&mut self.last_error).chain(of_events) {
             if let Some(revealed) = error.as_deref().and_then(&mut reveal) {
                 *error = Some(revealed);

@@ -136,7 +136,7 @@ struct StartedBatch {
 struct Seat<'a, T: TaskInput, F: BatchFunction<T>> {
     handler: &'a BatchHandler<T, F>,
     batch: u64,
-    seat: u64,
+    number: u64,
     opened_at: Duration,
     started: watch::Receiver<Option<StartedBatch>>,
 }
@@ -182,7 +182,7 @@ impl<T: TaskInput, F: BatchFunction<T>> BatchHandler<T, F> {
         let joined = Seat {
             handler: self,
             batch: batch.number,
-            seat,
+            number: seat,
             opened_at: batch.opened_at,
             started: batch.started.subscribe(),
         };
@@ -291,7 +291,7 @@ impl<T: TaskInput, F: BatchFunction<T>> Seat<'_, T, F> {
         if open.number != self.batch {
             return false;
         }
-        open.members.retain(|member| member.seat != self.seat);
+        open.members.retain(|member| member.seat != self.number);
         if open.members.is_empty() {
             state.open = None;
         }
@@ -343,7 +343,7 @@ impl<T: TaskInput, F: BatchFunction<T>> TaskHandler for BatchHandler<T, F> {
         let mut seat = self.join(input, context.clone());
         let StartedBatch { seats, call } = seat.started(&context).await?;
         let results = call.await;
-        let position = seats.iter().position(|number| *number == seat.seat);
+        let position = seats.iter().position(|number| *number == seat.number);
         let result = position.and_then(|position| results.get(position));
         result.cloned().unwrap_or_else(|| Err(left()))
     }
