@@ -212,7 +212,11 @@ impl DirectEngine {
             Some(ranks) => {
                 let delays =
                     |entry: &IndexEntry| match (reason, group.or_else(|| ranks.of(entry.id))) {
-                        (ListReason::Dealt(hand), _) if hand.includes(entry.id) => 0,
+                        (ListReason::Dealt(hand), _)
+                            if hand.includes(entry.id, entry.available_at) =>
+                        {
+                            0
+                        }
                         (ListReason::Dealt(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
                         (_, Some(rank)) => rank.steal_delays(entry.id),
                         (_, None) => FOREIGN_DELAYS,
@@ -340,6 +344,7 @@ impl DirectEngine {
             listed,
             batch: change.entries_before,
             total,
+            announced_at: change.announced_at,
         };
         let steal_at = match deal(rank, slots, added) {
             Deal::Everybody => return Some(ListReason::More),
