@@ -197,29 +197,7 @@ impl DirectEngine {
         let is_empty = entries.is_empty();
         let has_more = page.next.is_some();
         let had_own_at = lock(&list.cached).had_own_at;
-        let share = match &ranks {
-            None if name.in_order => PageShare {
-                entries,
-                steal_at: None,
-                had_own_at,
-            },
-            // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
-            None => PageShare {
-                entries: self.shuffled(entries),
-                steal_at: None,
-                had_own_at,
-            },
-            Some(ranks) => {
-                let delays =
-                    |entry: &IndexEntry| match (reason, group.or_else(|| ranks.of(entry.id))) {
-                        (ListReason::Dealt(hand), _) if hand.includes(entry.id) => 0,
-                        (ListReason::Dealt(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
-                        (_, Some(rank)) => rank.steal_delays(entry.id),
-                        (_, None) => FOREIGN_DELAYS,
-                    };
-                self.share_of(entries, delays, had_own_at)
-            }
-        };
+        let share = self.share_page(entries, name, reason, ranks.as_ref(), group, had_own_at);
         {
             let mut cached = lock(&list.cached);
             cached.entries = share.entries.into();
@@ -250,6 +228,45 @@ impl DirectEngine {
         }
         drop(listing);
         Ok(list)
+    }
+
+    /// The part of a page that this process takes.
+    fn share_page(
+        &self,
+        entries: Vec<IndexEntry>,
+        name: &ReadyListName,
+        reason: ListReason,
+        ranks: Option<&ShardRanks>,
+        group: Option<Rank>,
+        had_own_at: Option<Timestamp>,
+    ) -> PageShare {
+        match ranks {
+            None if name.in_order => PageShare {
+                entries,
+                steal_at: None,
+                had_own_at,
+            },
+            // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
+            None => PageShare {
+                entries: self.shuffled(entries),
+                steal_at: None,
+                had_own_at,
+            },
+            Some(ranks) => {
+                let delays =
+                    |entry: &IndexEntry| match (reason, group.or_else(|| ranks.of(entry.id))) {
+                        (ListReason::Dealt(hand), _)
+                            if hand.includes(entry.id, entry.available_at) =>
+                        {
+                            0
+                        }
+                        (ListReason::Dealt(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
+                        (_, Some(rank)) => rank.steal_delays(entry.id),
+                        (_, None) => FOREIGN_DELAYS,
+                    };
+                self.share_of(entries, delays, had_own_at)
+            }
+        }
     }
 
     /// The entries of a page that this claim may try.
@@ -340,6 +357,7 @@ impl DirectEngine {
             listed,
             batch: change.entries_before,
             total,
+            announced_at: change.announced_at,
         };
         let steal_at = match deal(rank, slots, added) {
             Deal::Everybody => return Some(ListReason::More),

@@ -14,8 +14,6 @@ const CALM_EVERY: u64 = 8;
 
 /// One seed in this many has a fleet of workers, where the engine is made for one, and few tasks.
 const FLEET_EVERY: u64 = 40;
-/// One seed in this many has a fleet and no faults.
-const CALM_FLEET_EVERY: u64 = 80;
 /// The number of workers of a fleet.
 const FLEET: u64 = 50;
 /// The number of workers beside which no fleet is simulated.
@@ -123,8 +121,7 @@ impl Plan {
         } else {
             0
         };
-        let is_calm_fleet = seed % CALM_FLEET_EVERY == CALM_FLEET_EVERY / 2 + CALM_EVERY - 1;
-        let is_fleet = seed % FLEET_EVERY == FLEET_EVERY / 2 + 1 || is_calm_fleet;
+        let is_fleet = seed % FLEET_EVERY == FLEET_EVERY / 2 + 1;
         let plan = Self {
             first_leave: is_fleet && !calm,
             keeps_versions,
@@ -243,9 +240,5 @@ mod tests {
         assert!((20..70).contains(&off.count()));
         let trusting = plans.iter().filter(|plan| plan.trust_first_refusal).count();
         assert!((80..120).contains(&trusting), "{trusting}");
-        let calm_fleets = plans
-            .iter()
-            .filter(|plan| plan.is_calm() && plan.workers == FLEET);
-        assert_eq!(calm_fleets.count(), 2);
     }
 }

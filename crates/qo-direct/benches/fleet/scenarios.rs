@@ -242,7 +242,7 @@ async fn backlog(workers: usize, tasks: u64) -> (Counts, f64) {
     let mut fleet = Fleet::new(0, 0);
     fleet.start(workers, &[task_type(0)], SHORT).await;
     let (submitter, _) = fleet.engine();
-    // Every worker reads the record of every other one, once.
+    // Everybody is on the roster.
     fleet.pass(Duration::from_mins(2)).await;
     let before = fleet.counts();
     let requests = (0..tasks).map(|_| request(task_type(0))).collect();

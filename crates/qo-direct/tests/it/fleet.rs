@@ -246,6 +246,9 @@ async fn a_new_task_wakes_two_of_many_workers() {
     let bucket = Bucket::new();
     let workers = fleet(&bucket, Duration::ZERO).await;
     let submitter = bucket.engine();
+    // The first signal tells nobody what is new.
+    submitter.submit(request()).await.unwrap();
+    bucket.runtime.pass_seconds(10).await;
     let before = bucket.counts();
     for _ in 0..10 {
         submitter.submit(request()).await.unwrap();
