@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 
 import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
-import { serveCluster, serveQo } from '../support/serve.js';
+import { serveQo } from '../support/serve.js';
 import { setUp } from '../support/setup.js';
 
 let stage;
@@ -139,25 +139,6 @@ test('a server with tokens requires one, and a read token gives a read-only sess
   await visit(page, `#/tasks/${stage.task({ status: 'failed' }).id}`);
   await shows(page, 'Read-only');
   await closePage(page);
-});
-
-test('the workers page of a cluster shows its nodes', async () => {
-  const cluster = await serveCluster();
-  try {
-    const page = await openServed(cluster, '#/workers');
-    await shows(page, 'Nodes of ui');
-    const nodes = page.getByRole('region', { name: 'Nodes of the cluster' });
-    await until('all nodes are up to date', async () => (await nodes.locator('tbody tr').allInnerTexts()).filter((row) => row.includes('0 entries')).length === 3);
-    const rows = await nodes.locator('tbody tr').allInnerTexts();
-    assert.deepEqual(rows.map((row) => (row.includes('leader') ? 'leader' : row.includes('follower') ? 'follower' : row)).sort(), ['follower', 'follower', 'leader']);
-    assert.match(rows[cluster.leader - 1], /leader/);
-    assert.match(await nodes.innerText(), /term \d+ · log [\d.]+ \w+ on node \d/);
-    await checkAccess(page, 'the nodes of a cluster');
-    await screenshot(page, 'cluster-nodes');
-    await closePage(page);
-  } finally {
-    cluster.stop();
-  }
 });
 
 test('a server that is no node shows no nodes', async () => {
