@@ -386,7 +386,7 @@ mod tests {
         #[test]
         fn no_text_makes_it_panic(text in any::<String>()) {
             let keys = keyring("a", 1);
-            let text = format!("{{\"qo_encrypted\":1,\"key\":\"a\",\"salt\":{0:?},\"data\":{0:?}}}", text);
+            let text = format!("{{\"qo_encrypted\":1,\"key\":\"a\",\"salt\":{text:?},\"data\":{text:?}}}");
             if let Ok(json) = Json::parse(text) {
                 prop_assert!(open(Some(&keys), BINDING, &json).is_err());
             }

@@ -262,7 +262,7 @@ async fn a_task_that_is_over_during_the_call_does_not_affect_the_others() {
             }
         }
         let runtime = Arc::clone(tasks[0].1.queue().runtime());
-        runtime.sleep(Duration::from_secs(60)).await;
+        runtime.sleep(Duration::from_mins(1)).await;
         greet_all(tasks).await
     }
     let (queue, clock) = memory_queue().unwrap();
@@ -312,7 +312,9 @@ async fn batches_run_on_handler_threads() {
                 async move {
                     // Blocks its thread, as handlers may.
                     std::thread::sleep(Duration::from_millis(2));
-                    tasks.iter().for_each(|_| opened.open());
+                    for _ in &tasks {
+                        opened.open();
+                    }
                     greet_all(tasks).await
                 }
             },
