@@ -1,6 +1,7 @@
 //! The OpenAPI document, generated from the routes and their types.
 
-use qo_remote::wire::{Problem, schema};
+use qo_remote::wire::activity::Period;
+use qo_remote::wire::{Problem, Sort, schema};
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::extensions::ExtensionsBuilder;
@@ -43,7 +44,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         reference::document, reference::page, reference::script, reference::style,
         health::health, health::ready, health::metrics,
     ),
-    components(schemas(Problem, schema::ConditionFacts)),
+    components(schemas(Problem, schema::ConditionFacts, Sort, Period)),
     tags(
         (name = "tasks", description = "Submit and read tasks"),
         (name = "work", description = "For workers"),

@@ -38,7 +38,8 @@ async fn complete(engine: &BrokerEngine, count: usize) -> Vec<TaskId> {
         let task = engine.claim(&claim).await.unwrap().pop().unwrap();
         let lease = task.lease_id.unwrap();
         engine.complete(task.id, lease, None).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        let runtime = TokioRuntime::shared();
+        runtime.sleep(std::time::Duration::from_millis(3)).await;
     }
     ids
 }
