@@ -180,7 +180,7 @@ impl Server {
         let graceful = GracefulShutdown::new();
         let mut stop = std::pin::pin!(stop);
         // Only the process that serves the queue fires; a standby waits.
-        let mut schedules = std::pin::pin!(ScheduleDriver::new(app.queue.clone()).run());
+        let mut schedules = Box::pin(ScheduleDriver::new(app.queue.clone()).run());
         loop {
             let accepted = tokio::select! {
                 biased;

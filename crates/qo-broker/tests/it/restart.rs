@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use qo_core::transition::{Failure, FailureKind};
-use qo_core::{Status, Task};
+use qo_core::{DocumentId, DocumentKind, Route, Status, Task};
 use qo_engine::Engine;
-use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
-use qo_store::runtime::TokioRuntime;
+use qo_engine::api::{DocumentQuery, DocumentWrite, IdempotencyRequest, SubmitRequest, When};
+use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
 use super::engines::{Journal, all_tasks, claim_one, claim_request, job, json, memory};
 
@@ -118,5 +118,49 @@ async fn a_new_process_reads_everything() {
             );
             second.close().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn documents_and_their_tasks_survive_a_restart() {
+    let runtime = TokioRuntime::shared();
+    for journal in Journal::BOTH {
+        let objects = memory();
+        let engine = journal.open(Arc::clone(&objects), &runtime).await.unwrap();
+        let id = DocumentId {
+            kind: DocumentKind::Schedules,
+            name: "nightly".parse().unwrap(),
+        };
+        let task = runtime.new_task_id().with_route(Route::DOCUMENTS);
+        let write = DocumentWrite {
+            submits: vec![SubmitRequest {
+                id: Some(task),
+                ..job("report")
+            }],
+            ..DocumentWrite::new(
+                id.clone(),
+                None,
+                Some(json("{\"n\": 1.0}")),
+                runtime.new_op_id(),
+            )
+        };
+        let written = engine.write_document(write).await.unwrap().unwrap();
+        let removed = DocumentId {
+            name: "gone".parse().unwrap(),
+            ..id.clone()
+        };
+        let op = runtime.new_op_id();
+        let create = DocumentWrite::new(removed.clone(), None, Some(json("{}")), op);
+        engine.write_document(create).await.unwrap();
+        let remove = DocumentWrite::new(removed, Some(op), None, runtime.new_op_id());
+        engine.write_document(remove).await.unwrap();
+        engine.close().await;
+        let again = journal.open(objects, &runtime).await.unwrap();
+        let all = DocumentQuery::all(DocumentKind::Schedules);
+        assert_eq!(again.documents(&all).await.unwrap(), [written]);
+        assert_eq!(again.get(task).await.unwrap().id, task);
+        let stale = DocumentWrite::new(id, None, Some(json("{}")), runtime.new_op_id());
+        assert!(again.write_document(stale).await.is_err());
+        again.close().await;
     }
 }

@@ -67,7 +67,7 @@ struct ScheduleTable<'a> {
 impl ScheduleTable<'_> {
     fn spec(&self) -> Result<ScheduleSpec, Failure> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let Some(task_type) = self.parsed("type", |text| parse(text))? else {
+        let Some(task_type) = self.parsed("type", parse)? else {
             return Err(Failure::bad_input(format!(
                 "[{}] in {} has no type",
                 self.location.name,
@@ -76,12 +76,12 @@ impl ScheduleTable<'_> {
         };
         let default = ScheduleSpec::without_rule(TaskTemplate {
             input: self.json("input")?,
-            queue: self.parsed("queue", |text| parse(text))?,
+            queue: self.parsed("queue", parse)?,
             priority: self.number("priority")?,
             timeout_seconds: self.duration("timeout")?.map(|it| it.as_secs().max(1)),
             max_retries: self.number("retries")?,
             expires_in_ms: self.duration("expires_in")?.map(millis),
-            tags: self.list("tags", |text| parse(text))?,
+            tags: self.list("tags", parse)?,
             ..TaskTemplate::new(task_type)
         });
         Ok(ScheduleSpec {

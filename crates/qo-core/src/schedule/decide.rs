@@ -138,13 +138,13 @@ impl Schedule {
         let runs = fire
             .into_iter()
             .map(|tick| self.run(name, RunKind::Tick, tick, now));
-        Some(next.with_runs(runs.collect(), cancel))
+        Some(next.with_runs(&runs.collect::<Vec<_>>(), cancel))
     }
 
     /// Adds a run that somebody triggers.
     #[must_use]
     pub fn trigger(&self, run: Run) -> Firing {
-        self.clone().with_runs(vec![run], Vec::new())
+        self.clone().with_runs(&[run], Vec::new())
     }
 
     /// Submits the runs of an earlier decision again.
@@ -162,7 +162,7 @@ impl Schedule {
         }
     }
 
-    fn with_runs(mut self, runs: Vec<Run>, cancel: Vec<TaskId>) -> Firing {
+    fn with_runs(mut self, runs: &[Run], cancel: Vec<TaskId>) -> Firing {
         self.fired = self.fired.saturating_add(runs.len() as u64);
         // What an earlier decision left is submitted again together with the new runs.
         let all: Vec<Run> = std::mem::take(&mut self.firing)

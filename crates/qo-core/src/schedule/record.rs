@@ -233,7 +233,7 @@ fn task_id(
     TaskId::from_time(tick, random).with_route(Route::DOCUMENTS)
 }
 
-/// The finalizer of SplitMix64: every bit of the input changes half of the output.
+/// The finalizer of `SplitMix64`: every bit of the input changes half of the output.
 fn mix(bits: u64) -> u64 {
     let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -106,13 +106,12 @@ impl Schedules {
 
     /// Stops the ticks of a schedule until it is resumed. Tasks that are submitted stay.
     pub async fn pause(&self, name: &str) -> Result<ScheduleInfo, Error> {
-        self.change(name, |schedule, now| schedule.pause(now)).await
+        self.change(name, Schedule::pause).await
     }
 
     /// Continues with the ticks from now on. Those of the pause are left out.
     pub async fn resume(&self, name: &str) -> Result<ScheduleInfo, Error> {
-        self.change(name, |schedule, now| schedule.resume(now))
-            .await
+        self.change(name, Schedule::resume).await
     }
 
     /// Submits one task of the schedule now, even if it is paused. Returns the task's id.

@@ -97,10 +97,12 @@ fn start_maintenance(plan: &Plan) -> Option<MaintenanceHandle> {
 /// Fires the queue's schedules until the worker stops, and then waits for ever.
 async fn drive_schedules(plan: &Plan, stopping: &CancellationToken) {
     if plan.drives_schedules {
+        // Boxed, so that it does not enlarge the future of the worker.
+        let driver = Box::pin(ScheduleDriver::new(plan.queue.clone()).run());
         tokio::select! {
             biased;
             () = stopping.cancelled() => {}
-            () = ScheduleDriver::new(plan.queue.clone()).run() => {}
+            () = driver => {}
         }
     }
     std::future::pending::<()>().await;

@@ -56,8 +56,7 @@ pub fn schedules(subject: &Arc<dyn Subject>, seed: u64) -> Breaches {
         stage.breach(Promise::Run, format!("{stuck:?} while a schedule is fired"));
     }
     scheduler.finish();
-    let found = std::mem::take(&mut lock(&stage.state).found);
-    found
+    std::mem::take(&mut lock(&stage.state).found)
 }
 
 impl Stage {

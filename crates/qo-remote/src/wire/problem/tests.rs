@@ -93,12 +93,7 @@ fn every_error() -> Vec<EngineError> {
         EngineError::NotVersioned,
         EngineError::NotLeader,
         EngineError::QueueFull { size: 2, limit: 1 },
-        EngineError::DocumentConflict {
-            id: qo_core::DocumentId {
-                kind: qo_core::DocumentKind::Schedules,
-                name: "nightly".parse().unwrap(),
-            },
-        },
+        document_conflict(),
         EngineError::Closed,
     ];
     for rule in [
@@ -110,6 +105,14 @@ fn every_error() -> Vec<EngineError> {
         errors.push(Rejection::RetryPolicy(rule).into());
     }
     errors
+}
+
+fn document_conflict() -> EngineError {
+    let name = "nightly".parse().unwrap();
+    let kind = qo_core::DocumentKind::Schedules;
+    EngineError::DocumentConflict {
+        id: qo_core::DocumentId { kind, name },
+    }
 }
 
 #[test]
