@@ -91,7 +91,7 @@ async fn as_json(
         // The text of the payloads must not change, so the record is not parsed.
         record.truncate(record.len() - 1);
         let reason = serde_json::to_string(reason)?;
-        record.push_str(&format!(",\"waits_for\":{reason}}}"));
+        let _ = write!(record, ",\"waits_for\":{reason}}}");
     }
     if !full {
         return Ok(record);

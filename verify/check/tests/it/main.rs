@@ -9,4 +9,5 @@
 
 mod final_state;
 mod history;
+mod ordering;
 mod scene;

@@ -310,7 +310,7 @@ impl Stage {
             return;
         }
         *operators += 1;
-        let name = format!("line-operator{operators}");
+        let name = format!("lines{operators}");
         let (process, _, running) = self.start_process(&name, "operator", 0);
         let engine = Recorder::new(process, running.engine, self.journal.log());
         for id in stopping {
