@@ -26,7 +26,7 @@ use qo_remote::wire::operation::{
 use qo_remote::wire::token::TokenBody;
 use qo_remote::wire::{
     BackfillBody, BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody,
-    JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody, TokenBody,
+    JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody,
 };
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
