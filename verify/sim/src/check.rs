@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use qo_check::{Breaches, Call, Conditions, Excuse, History, Life, Promise, Step};
-use qo_core::keys::READY_PREFIX;
 use qo_core::{Task, TaskId};
 use qo_store::wrap::Operation;
 
@@ -70,7 +69,6 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
     let (mut breaches, lives) = (checked.breaches, checked.lives);
     check_left_over(evidence, &lives, &damaged, &mut breaches);
     check_budget(evidence, &lives, &mut breaches);
-    check_entries(evidence, &mut breaches);
     let mut tally = Tally {
         tasks: lives.len() as u64,
         undecided: checked.undecided as u64,
@@ -165,23 +163,5 @@ fn check_budget(evidence: &Evidence<'_>, lives: &BTreeMap<TaskId, Life>, breache
                 ),
             );
         }
-    }
-}
-
-/// Without faults an entry of the ready index is written once, however many workers could promote a scheduled task.
-fn check_entries(evidence: &Evidence<'_>, breaches: &mut Breaches) {
-    if !evidence.plan.is_calm() {
-        return;
-    }
-    let prefix = format!("{READY_PREFIX}/");
-    let history = evidence.bucket.history(&prefix);
-    let entries = history.len();
-    let writes = history.values().flatten();
-    let written = writes.filter(|version| version.body.is_some()).count();
-    if written > entries + entries / 5 + 2 {
-        breaches.add(
-            Promise::Budget,
-            format!("{entries} entries of the ready index were written {written} times"),
-        );
     }
 }
