@@ -87,6 +87,14 @@ impl SimDisk {
     pub(super) fn crash(&self) {
         let mut inner = lock(&self.inner);
         let Inner { files, dice, .. } = &mut *inner;
+        if let Some(last) = files.values_mut().next_back()
+            && last.pending.is_empty()
+            && dice.chance(0.3)
+        {
+            // The node had begun to write a frame.
+            let length = dice.between(1, 60);
+            last.pending = (0..length).map(|_| dice.bits().to_le_bytes()[0]).collect();
+        }
         for file in files.values_mut() {
             let mut pending = std::mem::take(&mut file.pending);
             let kept = dice.below(pending.len() as u64 + 1);
@@ -174,9 +182,6 @@ impl LogFiles for SimDisk {
     }
 
     async fn truncate(&self, name: &str, size: u64) -> io::Result<()> {
-        if self.mutation == Some(Mutation::TornTailKept) {
-            return Ok(());
-        }
         self.with(name, |file| {
             file.pending.clear();
             file.synced

@@ -27,12 +27,6 @@ pub enum Mutation {
     SnapshotWithoutKeys,
     /// A node that restarts forgets its rows beyond the last sync, and keeps the position of the log.
     PositionWithoutRows,
-    /// A node forgets that it has voted, and votes for a second candidate in the same term.
-    VoteForgotten,
-    /// A node votes for candidates that lack entries which it has.
-    VoteForShorterLog,
-    /// A leader believes that the others still follow it, so that it answers reads after it was replaced.
-    StaleLeaderConfirmed,
     /// A snapshot contains no finished tasks.
     SnapshotWithoutFinishedTasks,
     /// A snapshot is installed although a part of its rows is missing.
@@ -41,24 +35,18 @@ pub enum Mutation {
     KeysForgotten,
     /// Rows are not deleted, so that a new leader finds tasks that are finished.
     DeletesIgnored,
-    /// The torn end of a log is not cut off, and the log is continued behind it.
-    TornTailKept,
 }
 
 impl Mutation {
     /// Every planted bug.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 8] = [
         Self::UnsyncedLog,
         Self::AcknowledgedUnseen,
         Self::SnapshotWithoutKeys,
         Self::PositionWithoutRows,
-        Self::VoteForgotten,
-        Self::VoteForShorterLog,
-        Self::StaleLeaderConfirmed,
         Self::SnapshotWithoutFinishedTasks,
         Self::SnapshotIncomplete,
         Self::KeysForgotten,
         Self::DeletesIgnored,
-        Self::TornTailKept,
     ];
 }

@@ -13,13 +13,8 @@ use super::Mutation;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
 
-/// The first byte of a message with entries, and of one that asks for a vote.
+/// The first byte of a message with entries.
 const APPEND: u8 = 1;
-const VOTE: u8 = 2;
-/// The bytes of a vote in a message: term, node, and whether it is committed.
-const VOTE_BYTES: usize = 17;
-/// A message with entries is larger than this, one that only shows that the leader is alive is not.
-const HEARTBEAT_MAX_BYTES: usize = 90;
 /// A response that everything is fine.
 const SUCCESS: &[u8] = &[0, 0];
 
@@ -119,14 +114,9 @@ impl SimNetwork {
     async fn call(&self, from: u64, to: u64, request: Bytes) -> Option<Bytes> {
         let (arrives, latency) = self.fate(from, to);
         self.scheduler.sleep(latency).await;
-        let is_heartbeat = request.first() == Some(&APPEND) && request.len() <= HEARTBEAT_MAX_BYTES;
-        if self.mutation == Some(Mutation::StaleLeaderConfirmed) && is_heartbeat && !arrives {
-            return Some(Bytes::from_static(SUCCESS));
-        }
         if !arrives {
             return None;
         }
-        let asked = request.clone();
         if self.mutation == Some(Mutation::AcknowledgedUnseen)
             && request.first() == Some(&APPEND)
             && request.len() > 200
@@ -158,31 +148,7 @@ impl SimNetwork {
         if !arrives {
             return None;
         }
-        Some(self.mutated(&asked, response))
-    }
-
-    /// A vote that was refused is given if the planted bug says so.
-    fn mutated(&self, request: &Bytes, response: Bytes) -> Bytes {
-        let is_vote = request.first() == Some(&VOTE);
-        let (Some(wanted), Some(held)) =
-            (request.get(1..=VOTE_BYTES), response.get(1..=VOTE_BYTES))
-        else {
-            return response;
-        };
-        let term = |vote: &[u8]| vote[..8].to_vec();
-        let gives = match self.mutation {
-            Some(Mutation::VoteForgotten) => term(wanted) == term(held),
-            Some(Mutation::VoteForShorterLog) => term(wanted) >= term(held),
-            _ => false,
-        };
-        if !is_vote || !gives || response.first() != Some(&0) {
-            return response;
-        }
-        let mut given = vec![0];
-        given.extend_from_slice(wanted);
-        // Granted, and no entry is known.
-        given.extend([1, 0]);
-        Bytes::from(given)
+        Some(response)
     }
 }
 

@@ -99,8 +99,10 @@ impl Stage {
     /// Cuts a node off from others for a while, in one direction or both.
     async fn cut_off(&self, dice: &mut Random, node: u64) {
         let mut cuts = Vec::new();
+        // Often it is cut off from everybody.
+        let is_alone = dice.chance(0.3);
         for other in self.present().into_iter().filter(|other| *other != node) {
-            match dice.below(4) {
+            match if is_alone { 2 } else { dice.below(4) } {
                 0 => cuts.push((node, other)),
                 1 => cuts.push((other, node)),
                 2 => cuts.extend([(node, other), (other, node)]),
