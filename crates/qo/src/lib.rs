@@ -142,8 +142,8 @@ pub use qo_direct::{
 };
 #[doc(inline)]
 pub use qo_engine::api::{
-    ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
-    TaskOrder, TaskPage, VersionedTask, When, WorkerInfo,
+    ClaimRequest, IdempotencyRequest, QueueStats, SearchText, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskOrder, TaskPage, VersionedTask, When, WorkerInfo,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

@@ -7,8 +7,8 @@ mod worker;
 
 pub use claim::{ClaimRequest, DueTask};
 pub use list::{
-    ListPosition, NEWEST_CURSOR, QueueStats, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask,
-    invalid_cursor,
+    InvalidSearch, ListPosition, NEWEST_CURSOR, QueueStats, SEARCH_MAX_BYTES, SearchText, Stats,
+    TaskFilter, TaskOrder, TaskPage, VersionedTask, invalid_cursor,
 };
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
 pub use worker::WorkerInfo;
