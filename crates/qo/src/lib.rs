@@ -146,8 +146,8 @@ pub use qo_direct::{
 };
 #[doc(inline)]
 pub use qo_engine::api::{
-    ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
-    TaskOrder, TaskPage, VersionedTask, WaitReason, When, WorkerInfo,
+    ClaimRequest, IdempotencyRequest, QueueStats, SearchText, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskOrder, TaskPage, VersionedTask, WaitReason, When, WorkerInfo,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

@@ -30,6 +30,9 @@ pub struct FilterArgs {
     /// Only tasks submitted before this time: a timestamp, a date or an age
     #[arg(long, value_name = "WHEN", value_parser = values::since)]
     pub until: Option<Since>,
+    /// Only tasks with this text in the last error, or in an input of up to 64 KiB, in any case of letters
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<qo::SearchText>,
 }
 
 impl FilterArgs {
@@ -43,6 +46,7 @@ impl FilterArgs {
             shard: self.shard,
             since: self.since.map(|since| since.resolve(now)),
             until: self.until.map(|until| until.resolve(now)),
+            text: self.text.clone(),
             ..TaskFilter::default()
         }
     }
@@ -56,6 +60,7 @@ impl FilterArgs {
             && self.shard.is_none()
             && self.since.is_none()
             && self.until.is_none()
+            && self.text.is_none()
     }
 }
 

@@ -15,6 +15,7 @@ Examples:
   qo list --status running --watch
   qo list --all --json | jq -r 'select(.attempt > 1) | .id'
   qo list --sort id --limit 1000
+  qo list --status failed --text 'connection refused'
 
 The newest tasks come first. Brokers and clusters keep an index for it. In direct mode it is the order of the times in the ids that qo
 generates; tasks with ids that callers chose come last.")]

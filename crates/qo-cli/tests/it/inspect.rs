@@ -375,6 +375,16 @@ async fn errors_are_grouped_with_counts_and_types() {
     assert_eq!(groups[0]["types"]["mail"], 3);
     assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 3);
     assert_eq!(groups[1]["example"], "disk full");
+    let found = workspace
+        .qo(&["list", "--json", "--text", "DISK full"])
+        .lines("task");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    workspace.qo(&["list", "--text", ""]).assert(2);
+    let replayed = workspace.qo(&["replay", "--text", "disk", "--dry-run"]);
+    assert!(
+        replayed.assert(0).stdout.contains("1 task matches"),
+        "{replayed:#?}"
+    );
     let table = workspace.qo(&["errors", "--type", "bill"]);
     let lines: Vec<&str> = table.assert(0).stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{table:#?}");

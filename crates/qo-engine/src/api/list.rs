@@ -95,6 +95,70 @@ pub fn invalid_cursor() -> EngineError {
     )
 }
 
+/// The longest text to search for, in bytes.
+pub const SEARCH_MAX_BYTES: usize = 256;
+
+/// A text to search for in errors and inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchText {
+    text: String,
+    lower: String,
+}
+
+/// The error for a text that cannot be searched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidSearch;
+
+impl std::fmt::Display for InvalidSearch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a text to search for has 1 to {SEARCH_MAX_BYTES} bytes")
+    }
+}
+
+impl std::error::Error for InvalidSearch {}
+
+impl SearchText {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a text contains it.
+    fn is_in(&self, text: &str) -> bool {
+        // Most errors and inputs are ASCII, whose case can be ignored without a copy.
+        if text.is_ascii() && self.lower.is_ascii() {
+            let wanted = self.lower.as_bytes();
+            return text
+                .as_bytes()
+                .windows(wanted.len())
+                .any(|part| part.eq_ignore_ascii_case(wanted));
+        }
+        text.to_lowercase().contains(&self.lower)
+    }
+
+    fn matches(&self, task: &Task) -> bool {
+        let error = task.last_error.as_deref();
+        error.is_some_and(|error| self.is_in(error))
+            || task
+                .inline_input()
+                .is_some_and(|input| self.is_in(input.as_str()))
+    }
+}
+
+impl std::str::FromStr for SearchText {
+    type Err = InvalidSearch;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSearch> {
+        if !(1..=SEARCH_MAX_BYTES).contains(&text.len()) {
+            return Err(InvalidSearch);
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            lower: text.to_lowercase(),
+        })
+    }
+}
+
 /// Selects tasks, and the order in which a list shows them. A task matches if it meets all conditions that are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
@@ -114,6 +178,8 @@ pub struct TaskFilter {
     pub until: Option<Timestamp>,
     /// The order of a list.
     pub order: TaskOrder,
+    /// Has this text in its last error, or in its input if that is in the record (up to 64 KiB), in any case of letters.
+    pub text: Option<SearchText>,
 }
 
 impl TaskFilter {
@@ -134,6 +200,7 @@ impl TaskFilter {
             && self.shard.is_none_or(|shard| shard == task.shard)
             && self.since.is_none_or(|since| task.created_at >= since)
             && self.until.is_none_or(|until| task.created_at < until)
+            && self.text.as_ref().is_none_or(|text| text.matches(task))
     }
 }
 

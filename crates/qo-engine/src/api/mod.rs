@@ -12,8 +12,8 @@ pub use document::{
     Document, DocumentQuery, DocumentWrite, Duty, document_error, too_many_documents,
 };
 pub use list::{
-    ListPosition, NEWEST_CURSOR, QueueStats, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask,
-    invalid_cursor,
+    InvalidSearch, ListPosition, NEWEST_CURSOR, QueueStats, SEARCH_MAX_BYTES, SearchText, Stats,
+    TaskFilter, TaskOrder, TaskPage, VersionedTask, invalid_cursor,
 };
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
 pub use waiting::WaitReason;

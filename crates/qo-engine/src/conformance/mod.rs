@@ -89,6 +89,7 @@ const CHECKS: &[(&str, Check)] = checks![
     query::lists_by_every_filter,
     query::lists_page_by_page,
     query::lists_the_newest_first,
+    query::finds_texts_in_inputs_and_errors,
     query::rejects_an_invalid_cursor,
     query::counts_tasks,
     query::returns_the_history_of_a_task,

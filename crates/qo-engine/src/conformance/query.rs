@@ -6,7 +6,7 @@ use std::time::Duration;
 use qo_core::transition::FailureKind;
 use qo_core::{Shard, Status, Task, TaskId};
 
-use super::context::{TestContext, failure, name};
+use super::context::{TestContext, failure, json, name};
 use crate::api::{SubmitRequest, TaskFilter, TaskOrder};
 use crate::error::EngineError;
 
@@ -219,6 +219,31 @@ pub(super) async fn lists_the_newest_first(ctx: &TestContext<'_>) {
         matches!(wrong, Err(EngineError::BadRequest(_))),
         "{wrong:?}"
     );
+}
+
+pub(super) async fn finds_texts_in_inputs_and_errors(ctx: &TestContext<'_>) {
+    let with_input = ctx
+        .submit(SubmitRequest {
+            input: json("{\"to\":\"Ada@Example.org\"}"),
+            ..ctx.submit_request()
+        })
+        .await;
+    let other = ctx.submit_one().await;
+    let reason = Some("mail to ADA@example.ORG is not wanted".to_owned());
+    ctx.engine.cancel(other.id, reason).await.unwrap();
+    let finds = async |text: &str| {
+        let filter = TaskFilter {
+            text: Some(text.parse().unwrap()),
+            ..in_queue(ctx)
+        };
+        list_ids(ctx, &filter).await
+    };
+    assert_eq!(
+        finds("ada@example").await,
+        BTreeSet::from([with_input.id, other.id])
+    );
+    assert_eq!(finds("not wanted").await, BTreeSet::from([other.id]));
+    assert_eq!(finds("bob").await, BTreeSet::new());
 }
 
 pub(super) async fn rejects_an_invalid_cursor(ctx: &TestContext<'_>) {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use qo_core::{QueueName, Shard, Status, Tag, Task, TaskType, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{NEWEST_CURSOR, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask};
+use qo_engine::api::{
+    InvalidSearch, NEWEST_CURSOR, SearchText, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask,
+};
 use serde::{Deserialize, Serialize};
 
 use super::PAGE_MAX;
@@ -54,6 +56,10 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<schema::Time>))]
     pub until: Option<Timestamp>,
+    /// With this text in its last error, or in its input if that has at most 64 KiB, in any case of letters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 256))]
+    pub text: Option<String>,
     /// The order: `newest` or `id`. `newest` by default; with a cursor, the order of the list that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort: Option<Sort>,
@@ -102,6 +108,7 @@ impl ListQuery {
             until: filter.until,
             // The newest first is the default, and servers of earlier versions refuse the parameter.
             sort: (filter.order == TaskOrder::Id).then_some(Sort::Id),
+            text: filter.text.as_ref().map(|text| text.as_str().to_owned()),
             fields: None,
             cursor: cursor.map(str::to_owned),
             limit: Some(limit.clamp(1, PAGE_MAX)),
@@ -121,6 +128,7 @@ impl ListQuery {
             ("shard", text(self.shard.as_ref())),
             ("since", text(self.since.as_ref())),
             ("until", text(self.until.as_ref())),
+            ("text", self.text.clone()),
             ("sort", self.sort.map(|_| "id".to_owned())),
             ("fields", self.fields.clone()),
             ("cursor", self.cursor.clone()),
@@ -147,6 +155,7 @@ impl ListQuery {
             since: self.since,
             until: self.until,
             order: self.order(),
+            text: self.text.as_deref().map(search_text).transpose()?,
         })
     }
 
@@ -173,6 +182,12 @@ impl ListQuery {
             ))),
         }
     }
+}
+
+/// The text to search for.
+pub(super) fn search_text(text: &str) -> Result<SearchText, EngineError> {
+    text.parse()
+        .map_err(|error: InvalidSearch| EngineError::BadRequest(format!("text: {error}")))
 }
 
 fn statuses_of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Status>, EngineError> {
@@ -382,11 +397,12 @@ mod tests {
             since: Some(Timestamp::from_millis(1_763_238_840_123)),
             until: Some(Timestamp::from_millis(1_763_238_850_456)),
             order: TaskOrder::Id,
+            text: Some("no route".parse().unwrap()),
         };
         let query = ListQuery::new(&filter, Some("c"), 5_000);
         assert_eq!(query.filter().unwrap(), filter);
         assert_eq!(query.limit().unwrap(), PAGE_MAX);
-        assert_eq!(query.pairs().len(), 10);
+        assert_eq!(query.pairs().len(), 11);
         let newest = TaskFilter {
             order: TaskOrder::Newest,
             ..TaskFilter::default()

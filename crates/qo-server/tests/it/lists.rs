@@ -176,3 +176,26 @@ async fn the_newest_tasks_come_first_and_old_cursors_still_work() {
         .refused(api("GET", "/v1/tasks?sort=oldest"), 400, "bad_request")
         .await;
 }
+
+#[tokio::test]
+async fn texts_are_found_in_inputs_and_errors() {
+    let server = serve(config()).await;
+    let body = json!({"task_type": "t", "input": {"to": "Ada Lovelace & Söhne"}});
+    server.reply(api("POST", "/v1/tasks").json(&body)).await;
+    submit_many(&server, 3, 10).await;
+    let count = async |text: &str| {
+        let (status, page) = server
+            .reply(api("GET", format!("/v1/tasks?text={text}")))
+            .await;
+        assert_eq!(status, 200, "{page}");
+        page["tasks"].as_array().unwrap().len()
+    };
+    assert_eq!(count("lovelace").await, 1);
+    assert_eq!(count("S%C3%96HNE").await, 1);
+    assert_eq!(count("xxx").await, 3);
+    assert_eq!(count("nobody").await, 0);
+    let long = api("GET", format!("/v1/tasks?text={}", "x".repeat(257)));
+    for request in [api("GET", "/v1/tasks?text="), long] {
+        server.refused(request, 400, "bad_request").await;
+    }
+}

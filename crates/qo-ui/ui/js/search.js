@@ -5,7 +5,8 @@ import { STATUSES } from './record/record.js';
 /** The tabs of the task list. Pending tasks are either due or scheduled. */
 export const TABS = ['all', 'due', 'scheduled', 'running', 'completed', 'failed', 'cancelled', 'archived'];
 const STATUS_WORDS = [...STATUSES, 'due', 'scheduled'];
-const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard'];
+const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard', 'text'];
+const TEXT_MAX_BYTES = 256;
 
 /**
  * Parses a search.
@@ -47,6 +48,8 @@ export function parseSearch(text) {
       }
     } else if (name === 'shard' && !/^[0-9a-f]$/.test(value)) {
       problems.push('a shard is one hexadecimal digit');
+    } else if (name === 'text' && new TextEncoder().encode(value).length > TEXT_MAX_BYTES) {
+      problems.push(`a text to search for has at most ${TEXT_MAX_BYTES} bytes`);
     } else {
       query[name] = value;
     }
@@ -71,6 +74,7 @@ export function describe(query) {
     query.worker && `last run by worker ${query.worker}`,
     query.shard && `in shard ${query.shard}`,
     query.id && `with an id that starts with ${query.id}`,
+    query.text && `with "${query.text}" in the error or input`,
   ].filter(Boolean);
   if (statuses.length === 0 && conditions.length === 0) return 'all tasks of every status';
   const first = statuses.length > 0 ? `${statuses.join(' or ')} tasks` : 'tasks of every status';
@@ -90,5 +94,6 @@ export function matches(query, task, now) {
     && (!query.tag || task.tags.includes(query.tag))
     && (!query.worker || task.worker_id === query.worker)
     && (!query.shard || task.shard === query.shard)
-    && (!query.id || task.id.startsWith(query.id));
+    && (!query.id || task.id.startsWith(query.id))
+    && (!query.text || [task.last_error, task.input].some((found) => typeof found === 'string' && found.toLowerCase().includes(query.text.toLowerCase())));
 }

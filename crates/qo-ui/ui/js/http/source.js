@@ -112,7 +112,8 @@ export class HttpSource {
     do {
       const page = await this.#list(query, { cursor: next, limit: limit - tasks.length, fields: ROW_FIELDS, ...options });
       examined += page.tasks.length;
-      tasks.push(...page.tasks.filter((task) => matches(query, task, this.now())));
+      // The server has looked for the text, in fields that this list omits.
+      tasks.push(...page.tasks.filter((task) => matches({ ...query, text: undefined }, task, this.now())));
       next = page.next;
     } while (next && tasks.length < limit && examined < EXAMINED_MAX);
     const isNewestFirst = tasks.length > 1 && tasks.every((task, index) => index === 0 || task.created_at <= tasks[index - 1].created_at);
@@ -312,7 +313,7 @@ export class HttpSource {
     const statuses = new Set((query.statuses ?? []).map((status) => (status === 'due' || status === 'scheduled' ? 'pending' : status)));
     params.set('status', statuses.size > 0 ? [...statuses].join(',') : 'pending,running,completed,failed,cancelled,archived');
     const shard = query.shard ?? query.id?.[0];
-    for (const [name, value] of [['queue', query.queue], ['task_type', query.type], ['tag', query.tag], ['shard', shard], ['cursor', cursor]]) {
+    for (const [name, value] of [['queue', query.queue], ['task_type', query.type], ['tag', query.tag], ['shard', shard], ['text', query.text], ['cursor', cursor]]) {
       if (value) params.set(name, value);
     }
     if (query.since) params.set('since', new Date(query.since).toISOString());

@@ -205,6 +205,17 @@ test('a throttle runs once per pause, however many notifications come', () => {
   assert.ok(planned.length <= 1, 'one run is planned');
 });
 
+test('a text is searched in errors and inputs', () => {
+  const { query, problems } = parseSearch('text:"No Route" type:mail');
+  assert.deepEqual([query.text, query.type, problems], ['No Route', 'mail', []]);
+  assert.match(describe(query), /with "No Route" in the error or input/);
+  const task = { task_type: 'mail', status: 'failed', tags: [], id: 'a' };
+  assert.ok(matches(query, { ...task, last_error: 'no route to host' }, 0));
+  assert.ok(matches(query, { ...task, input: '{"text":"NO ROUTE"}' }, 0));
+  assert.ok(!matches(query, { ...task, last_error: 'no' }, 0));
+  assert.equal(parseSearch(`text:${'x'.repeat(300)}`).problems.length, 1);
+});
+
 test('error patterns are those of the command', () => {
   const vectors = JSON.parse(readFileSync(new URL('../vectors/errors.json', import.meta.url), 'utf8'));
   for (const [error, pattern] of vectors) assert.equal(errorPattern(error), pattern, JSON.stringify(error));
