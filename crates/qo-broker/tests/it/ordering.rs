@@ -90,7 +90,7 @@ async fn a_waiting_claim_gets_the_next_task_of_a_key() {
         engine.submit_many(requests).await;
         let (first, lease) = claim_one(&engine, "ordered").await;
         let request = claim_request("ordered", 1, 30_000);
-        let (next, _) = tokio::join!(engine.claim(&request), async {
+        let (next, ()) = tokio::join!(engine.claim(&request), async {
             tokio::task::yield_now().await;
             engine.complete(first.id, lease, None).await.unwrap();
         });
