@@ -369,14 +369,7 @@ impl BlobStore for Blobs {
         };
         let (generation, info) = self.head_generation(address).await?;
         let size = info.size;
-        if range.start >= range.end || range.end > size {
-            return Err(BlobError::BadRange {
-                address,
-                start: range.start,
-                end: range.end,
-                size,
-            });
-        }
+        BlobError::check_range(address, &range, size)?;
         let key = Key::BlobData {
             address,
             generation,

@@ -1,5 +1,7 @@
 //! Errors of operations on blobs.
 
+use std::ops::Range;
+
 use qo_core::BlobAddress;
 use qo_engine::EngineError;
 use qo_store::StoreError;
@@ -93,4 +95,19 @@ pub enum BlobError {
     /// An operation of the queue failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl BlobError {
+    /// Refuses a range that is empty or does not lie within a blob of this size.
+    pub fn check_range(address: BlobAddress, range: &Range<u64>, size: u64) -> Result<(), Self> {
+        if range.start >= range.end || range.end > size {
+            return Err(Self::BadRange {
+                address,
+                start: range.start,
+                end: range.end,
+                size,
+            });
+        }
+        Ok(())
+    }
 }

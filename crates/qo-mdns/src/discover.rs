@@ -99,8 +99,14 @@ fn rank(address: &IpAddr) -> u8 {
     }
 }
 
-/// Asks for servers and collects answers for this long. Returns them by name.
-pub async fn discover(runtime: &dyn Runtime, timeout: Duration) -> Result<Vec<Server>, MdnsError> {
+/// Asks for servers and collects answers for this long, or until the server with the wanted name has answered. Returns them by name.
+///
+/// Questions and answers can be lost. The question is repeated after one second and after three.
+pub async fn discover(
+    runtime: &dyn Runtime,
+    timeout: Duration,
+    wanted: Option<&str>,
+) -> Result<Vec<Server>, MdnsError> {
     let daemon = ServiceDaemon::new()?;
     let answers = daemon.browse(SERVICE)?;
     let mut servers = BTreeMap::new();
@@ -123,7 +129,8 @@ pub async fn discover(runtime: &dyn Runtime, timeout: Duration) -> Result<Vec<Se
         }
         let elapsed = runtime.monotonic().saturating_sub(started_at);
         let left = timeout.saturating_sub(elapsed);
-        if left.is_zero() {
+        let is_found = |name| servers.values().any(|server: &Server| server.name == name);
+        if left.is_zero() || wanted.is_some_and(is_found) {
             break;
         }
         runtime.sleep(POLL.min(left)).await;

@@ -167,14 +167,7 @@ impl BlobStore for RemoteBlobs {
             });
         };
         let size = self.head(address).await?.size;
-        if range.start >= range.end || range.end > size {
-            return Err(BlobError::BadRange {
-                address,
-                start: range.start,
-                end: range.end,
-                size,
-            });
-        }
+        BlobError::check_range(address, &range, size)?;
         let value = format!("bytes={}-{}", range.start, range.end - 1);
         let response = self.send(Method::GET, &path, |builder| builder.header(RANGE, &value));
         let response = response.await?;

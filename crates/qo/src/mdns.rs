@@ -5,8 +5,10 @@ use std::time::Duration;
 use qo_mdns::{MdnsError, Server, discover};
 use qo_store::runtime::Runtime;
 
-/// How long servers have to answer. A server answers within 120 ms; a lost question is repeated after a second.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// How long servers have to answer if the only one is wanted. A server answers within 120 ms; a lost question is repeated after a second.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a server with a name has to answer. The search ends when it does.
+const NAMED_ANSWER_TIMEOUT: Duration = Duration::from_millis(3_500);
 
 /// No single server could be found on the local network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +64,11 @@ pub(crate) async fn find(
     has_token: bool,
     runtime: &dyn Runtime,
 ) -> Result<String, ServerSearchError> {
-    let servers = discover(runtime, ANSWER_TIMEOUT).await?;
+    let (timeout, wanted) = match name {
+        "" => (ANSWER_TIMEOUT, None),
+        name => (NAMED_ANSWER_TIMEOUT, Some(name)),
+    };
+    let servers = discover(runtime, timeout, wanted).await?;
     choose(name, has_token, &servers)
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use object_store::ObjectStore;
 use qo_core::Status;
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::watch::{Commit, TaskChange, Watcher};
@@ -13,13 +14,22 @@ use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation};
 
 use super::engines::{Journal, WAIT_MAX, all_tasks, claim_one, claim_request, job, memory};
 
+/// A store whose requests take this long.
+fn slow(
+    store: Arc<dyn ObjectStore>,
+    runtime: &Arc<dyn Runtime>,
+    request_ms: u64,
+) -> Arc<dyn ObjectStore> {
+    let delay = Delay::Fixed(Duration::from_millis(request_ms));
+    Arc::new(LatencyStore::new(store, Arc::clone(runtime), delay, 1))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_cancelled_call_leaves_nothing_half_done() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
-        let delay = Delay::Fixed(Duration::from_millis(10));
-        let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
-        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
+        let slow = slow(memory(), &runtime, 10);
+        let engine = journal.open(slow, &runtime).await.unwrap();
         let mut asked = Vec::new();
         for n in 0..60_u64 {
             let id = runtime.new_task_id();
@@ -52,9 +62,8 @@ async fn a_cancelled_call_leaves_nothing_half_done() {
 async fn tasks_of_a_cancelled_claim_go_to_the_next_claim() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
-        let delay = Delay::Fixed(Duration::from_millis(60));
-        let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
-        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
+        let slow = slow(memory(), &runtime, 60);
+        let engine = journal.open(slow, &runtime).await.unwrap();
         // A caller that gives up while it waits for work.
         let idle = claim_request("a", 1, 60_000);
         let gone = tokio::time::timeout(Duration::from_millis(200), engine.claim(&idle)).await;
@@ -80,9 +89,8 @@ async fn tasks_of_a_cancelled_claim_go_to_the_next_claim() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_calls_share_a_write() {
     let runtime = TokioRuntime::shared();
-    let delay = Delay::Fixed(Duration::from_millis(20));
-    let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
-    let counting = Arc::new(CountingStore::new(Arc::new(slow)));
+    let slow = slow(memory(), &runtime, 20);
+    let counting = Arc::new(CountingStore::new(slow));
     let engine = Journal::Json
         .open(Arc::<CountingStore>::clone(&counting), &runtime)
         .await
@@ -198,9 +206,8 @@ async fn tasks_that_must_be_read_first_share_a_write() {
 async fn waiting_claims_are_served_in_the_order_of_their_arrival() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
-        let delay = Delay::Fixed(Duration::from_millis(60));
-        let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
-        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
+        let slow = slow(memory(), &runtime, 60);
+        let engine = journal.open(slow, &runtime).await.unwrap();
         engine.submit(job("b")).await.unwrap();
         let claim = |worker: &str| {
             let (engine, mut request) = (engine.clone(), claim_request("a", 1, 60_000));
@@ -233,9 +240,8 @@ async fn a_close_releases_the_tasks_of_a_claim_whose_caller_has_gone() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let store = memory();
-        let delay = Delay::Fixed(Duration::from_millis(60));
-        let slow = LatencyStore::new(store.clone(), Arc::clone(&runtime), delay, 1);
-        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
+        let slow = slow(store.clone(), &runtime, 60);
+        let engine = journal.open(slow, &runtime).await.unwrap();
         let task = engine.submit(job("a")).await.unwrap().task;
         let request = claim_request("a", 1, 0);
         let claim = tokio::time::timeout(Duration::from_millis(30), engine.claim(&request));
@@ -256,9 +262,8 @@ async fn a_close_releases_the_tasks_of_a_claim_whose_caller_has_gone() {
 async fn a_claim_that_waits_at_a_close_takes_nothing() {
     let runtime = TokioRuntime::shared();
     let store = memory();
-    let delay = Delay::Fixed(Duration::from_millis(60));
-    let slow = LatencyStore::new(store.clone(), Arc::clone(&runtime), delay, 1);
-    let engine = Journal::Json.open(Arc::new(slow), &runtime).await.unwrap();
+    let slow = slow(store.clone(), &runtime, 60);
+    let engine = Journal::Json.open(slow, &runtime).await.unwrap();
     engine.submit(job("b")).await.unwrap();
     let (waiting, request) = (engine.clone(), claim_request("a", 1, 60_000));
     let waiting = tokio::spawn(async move { waiting.claim(&request).await });

@@ -18,6 +18,6 @@ Examples:
 Anybody on the network can answer, so a token is sent to a server that was found this way only over TLS or on this machine.")]
 pub struct DiscoverArgs {
     /// How long to wait for answers
-    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = values::positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::positive_duration)]
     pub timeout: Duration,
 }

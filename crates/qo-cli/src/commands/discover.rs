@@ -12,7 +12,7 @@ use crate::output::table::{Cell, Table};
 use crate::session::Session;
 
 pub(super) async fn run(args: &DiscoverArgs, session: &mut Session) -> Result<(), Failure> {
-    let servers = qo_mdns::discover(session.runtime.as_ref(), args.timeout).await?;
+    let servers = qo_mdns::discover(session.runtime.as_ref(), args.timeout, None).await?;
     let screen = &mut session.screen;
     if screen.json {
         for server in &servers {

@@ -11,25 +11,14 @@ pub fn pretty(json: &str) -> String {
     }
     let mut text = String::with_capacity(compact.len() * 2);
     let mut depth = 0_usize;
-    let mut in_string = false;
-    let mut escaped = false;
+    let mut strings = Strings::default();
     let mut characters = compact.chars().peekable();
     while let Some(character) = characters.next() {
-        if in_string {
+        if strings.contain(character) {
             text.push(character);
-            match character {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '"' => in_string = false,
-                _ => {}
-            }
             continue;
         }
         match character {
-            '"' => {
-                in_string = true;
-                text.push('"');
-            }
             '{' | '[' if matches!(characters.peek(), Some('}' | ']')) => {
                 text.push(character);
                 text.extend(characters.next());
@@ -59,17 +48,10 @@ pub fn pretty(json: &str) -> String {
 /// A JSON text on one line, with a space after each colon and comma.
 fn compact(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
-    let mut in_string = false;
-    let mut escaped = false;
+    let mut strings = Strings::default();
     for character in json.chars() {
-        if in_string {
+        if strings.contain(character) {
             text.push(character);
-            match character {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '"' => in_string = false,
-                _ => {}
-            }
             continue;
         }
         match character {
@@ -78,13 +60,31 @@ fn compact(json: &str) -> String {
                 text.push(character);
                 text.push(' ');
             }
-            other => {
-                in_string = other == '"';
-                text.push(other);
-            }
+            other => text.push(other),
         }
     }
     text
+}
+
+/// Tells the characters of strings from the others.
+#[derive(Default)]
+struct Strings {
+    inside: bool,
+    escaped: bool,
+}
+
+impl Strings {
+    /// Whether this character, the next one of the text, belongs to a string. The quotes do.
+    fn contain(&mut self, character: char) -> bool {
+        let was_inside = self.inside;
+        match character {
+            _ if self.escaped => self.escaped = false,
+            '\\' => self.escaped = was_inside,
+            '"' => self.inside = !was_inside,
+            _ => {}
+        }
+        was_inside || self.inside
+    }
 }
 
 fn new_line(text: &mut String, depth: usize) {

@@ -11,7 +11,7 @@ use qo_store::runtime::{BoxFuture, RuntimeExt};
 use tokio::sync::oneshot;
 
 use super::Harness;
-use crate::api::{ClaimRequest, SubmitRequest, Submitted, WorkerInfo};
+use crate::api::{ClaimRequest, SubmitRequest, Submitted, TaskFilter, WorkerInfo};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -153,6 +153,17 @@ impl<'a> TestContext<'a> {
     pub(super) async fn assert_nothing_to_claim(&self) {
         let claimed = self.engine.claim(&self.claim_request(10)).await.unwrap();
         assert_eq!(claimed, [], "expected no claimable tasks");
+    }
+
+    /// Asserts that no task of the queue is stored.
+    pub(super) async fn assert_queue_is_empty(&self) {
+        let filter = TaskFilter {
+            queue: Some(self.queue.clone()),
+            ..TaskFilter::default()
+        };
+        let page = self.engine.list(&filter, None, 10).await.unwrap();
+        assert_eq!(page.tasks, []);
+        self.assert_nothing_to_claim().await;
     }
 
     pub(super) async fn get(&self, id: TaskId) -> Task {

@@ -7,7 +7,7 @@ use qo_core::{LeaseId, Rejection, RetryPolicy};
 use super::context::{
     TestContext, assert_not_found, assert_out_of_bounds, failure, json, name, rejection,
 };
-use crate::api::{ClaimRequest, IdempotencyRequest, SubmitRequest, TaskFilter, When};
+use crate::api::{ClaimRequest, IdempotencyRequest, SubmitRequest, When};
 use crate::error::EngineError;
 
 pub(super) async fn reports_an_unknown_task_as_not_found(ctx: &TestContext<'_>) {
@@ -41,13 +41,7 @@ async fn assert_nothing_written(ctx: &TestContext<'_>, request: &SubmitRequest) 
         ctx.engine.get(request.id.unwrap()).await,
         request.id.unwrap(),
     );
-    let filter = TaskFilter {
-        queue: Some(ctx.queue.clone()),
-        ..TaskFilter::default()
-    };
-    let page = ctx.engine.list(&filter, None, 10).await.unwrap();
-    assert_eq!(page.tasks, []);
-    ctx.assert_nothing_to_claim().await;
+    ctx.assert_queue_is_empty().await;
 }
 
 fn request_with_id_and_key(ctx: &TestContext<'_>) -> SubmitRequest {

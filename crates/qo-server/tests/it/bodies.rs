@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::access::filled;
-use crate::support::{api, config, memory, serve, serve_store};
+use crate::support::{TestServer, api, config, memory, serve, serve_store};
 
 /// Holds reads below a prefix while it is closed.
 #[derive(Clone)]
@@ -163,8 +163,8 @@ async fn the_room_of_a_body_is_taken_until_its_request_ends() {
     assert_eq!(server.reply(complete()).await.0, 404, "there is room again");
 }
 
-#[tokio::test]
-async fn a_page_of_large_tasks_is_cut_short() {
+/// A server with 40 tasks of 20,000 bytes, whose responses are limited to 100,000 bytes.
+async fn with_large_tasks() -> TestServer {
     let mut config = config();
     config.limits.response_max_bytes = 100_000;
     let server = serve(config).await;
@@ -174,6 +174,12 @@ async fn a_page_of_large_tasks_is_cut_short() {
     server
         .reply(api("POST", "/v1/tasks").json(&json!(bodies)))
         .await;
+    server
+}
+
+#[tokio::test]
+async fn a_page_of_large_tasks_is_cut_short() {
+    let server = with_large_tasks().await;
     let mut seen = 0;
     let mut cursor = String::new();
     loop {
@@ -194,15 +200,7 @@ async fn a_page_of_large_tasks_is_cut_short() {
 
 #[tokio::test]
 async fn the_response_to_a_claim_is_bounded_and_no_task_is_lost() {
-    let mut config = config();
-    config.limits.response_max_bytes = 100_000;
-    let server = serve(config).await;
-    let bodies: Vec<_> = (0..40)
-        .map(|_| json!({"task_type": "t", "input": "x".repeat(20_000)}))
-        .collect();
-    server
-        .reply(api("POST", "/v1/tasks").json(&json!(bodies)))
-        .await;
+    let server = with_large_tasks().await;
     let mut seen = std::collections::BTreeSet::new();
     let mut counts = Vec::new();
     while seen.len() < 40 {

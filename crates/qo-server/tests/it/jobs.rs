@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::blob::address_of;
-use qo::{BrokerEngine, DirectConfig, Engine, JsonConfig, Status};
+use qo::{DirectConfig, Engine, Status};
 use qo_fixtures::until;
-use qo_store::client::ClientConfig;
-use qo_store::runtime::TokioRuntime;
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, api, config, engine_on, memory, serve, serve_engine};
+use crate::support::{TestServer, api, config, engine_on, json_on, memory, serve, serve_engine};
 
 async fn upload(server: &TestServer, bytes: &'static str) -> String {
     let (status, put) = server.reply(api("PUT", "/blobs").body(bytes)).await;
@@ -166,13 +164,7 @@ async fn is_claimed_in_order(server: &TestServer) {
 #[tokio::test]
 async fn the_oldest_job_is_claimed_first() {
     let store = memory();
-    let engine = BrokerEngine::json(
-        Arc::clone(&store.objects),
-        Arc::clone(&store.clock),
-        TokioRuntime::shared(),
-        ClientConfig::default(),
-        JsonConfig::local(),
-    );
+    let engine = json_on(&store);
     is_claimed_in_order(&serve_engine(store, Arc::new(engine), config()).await).await;
 }
 

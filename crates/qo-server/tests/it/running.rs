@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use qo::{BrokerEngine, ClaimRequest, Engine, Json, JsonConfig, SubmitRequest};
+use qo::{ClaimRequest, Engine, Json, SubmitRequest};
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
 use qo_server::Leader;
-use qo_store::client::ClientConfig;
 use qo_store::runtime::{BoxFuture, TokioRuntime};
 use qo_store::wrap::{CountingStore, Operation};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{WAIT_MAX, api, config, memory, serve, serve_engine, serve_store};
+use crate::support::{WAIT_MAX, api, config, json_on, memory, serve, serve_engine, serve_store};
 
 #[tokio::test]
 async fn metrics_count_operations() {
@@ -195,13 +194,7 @@ async fn a_request_for_another_broker_is_refused() {
 #[tokio::test]
 async fn a_closed_queue_refuses_an_array_as_a_whole() {
     let store = memory();
-    let engine = BrokerEngine::json(
-        Arc::clone(&store.objects),
-        Arc::clone(&store.clock),
-        TokioRuntime::shared(),
-        ClientConfig::default(),
-        JsonConfig::local(),
-    );
+    let engine = json_on(&store);
     let server = serve_engine(store, Arc::new(engine), config()).await;
     let submits = || api("POST", "/v1/tasks").json(&json!([{"task_type": "t"}, {"nonsense": 1}]));
     let (status, answers) = server.reply(submits()).await;

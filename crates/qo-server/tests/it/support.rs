@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::blob::Blobs;
-use qo::{DirectConfig, DirectEngine, Engine, Queue};
+use qo::{BrokerEngine, DirectConfig, DirectEngine, Engine, JsonConfig, Queue};
 use qo_fixtures::{TestStore, client_of};
 use qo_server::{Server, ServerConfig};
+use qo_store::client::ClientConfig;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{Store, StoreClient};
 use reqwest::{Client, Method, Response};
@@ -34,6 +35,17 @@ pub(crate) fn memory() -> Store {
 pub(crate) fn engine_on(store: &Store, config: DirectConfig) -> DirectEngine {
     let runtime = TokioRuntime::shared();
     DirectEngine::new(client_of(store), store.admin.clone(), runtime, config)
+}
+
+/// A broker with a JSON journal on a store.
+pub(crate) fn json_on(store: &Store) -> BrokerEngine {
+    BrokerEngine::json(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioRuntime::shared(),
+        ClientConfig::default(),
+        JsonConfig::local(),
+    )
 }
 
 pub(crate) fn config() -> ServerConfig {

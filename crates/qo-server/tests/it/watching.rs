@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{BrokerEngine, ClaimRequest, DirectConfig, Engine};
-use qo_broker::{JsonConfig, SlateConfig};
+use qo_broker::SlateConfig;
 use qo_store::Store;
 use qo_store::client::ClientConfig;
 use qo_store::runtime::TokioRuntime;
@@ -14,17 +14,7 @@ use serde_json::{Value, json};
 
 use qo_fixtures::until;
 
-use crate::support::{TestServer, WAIT_MAX, api, config, engine_on, memory, serve_engine};
-
-fn json_on(store: &Store) -> BrokerEngine {
-    BrokerEngine::json(
-        Arc::clone(&store.objects),
-        Arc::clone(&store.clock),
-        TokioRuntime::shared(),
-        ClientConfig::default(),
-        JsonConfig::local(),
-    )
-}
+use crate::support::{TestServer, WAIT_MAX, api, config, engine_on, json_on, memory, serve_engine};
 
 async fn slate_on(store: &Store) -> BrokerEngine {
     BrokerEngine::slate(

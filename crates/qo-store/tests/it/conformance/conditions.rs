@@ -98,14 +98,17 @@ pub(super) async fn swaps_only_with_the_current_tag(store: &StoreUnderTest) -> C
     CheckResult::Passed
 }
 
+/// Writes the first record of a key.
+async fn created(store: &StoreUnderTest, key: &str) -> (OpId, Written) {
+    let op = store.op();
+    let first = record(1, op, &[]);
+    let written = store.client.create(key, first, &op).await.unwrap();
+    (op, written)
+}
+
 pub(super) async fn swaps_nothing_into_a_missing_key(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("deleted");
-    let op = store.op();
-    let written = store
-        .client
-        .create(&key, record(1, op, &[]), &op)
-        .await
-        .unwrap();
+    let (op, written) = created(store, &key).await;
     store
         .client
         .delete_many(std::slice::from_ref(&key))
@@ -134,12 +137,7 @@ pub(super) async fn swaps_nothing_into_a_missing_key(store: &StoreUnderTest) -> 
 
 pub(super) async fn tags_identify_every_state(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("tagged");
-    let op = store.op();
-    let written = store
-        .client
-        .create(&key, record(1, op, &[]), &op)
-        .await
-        .unwrap();
+    let (op, written) = created(store, &key).await;
     let tag = written.tag().unwrap();
     let read = store.client.get(&key).await.unwrap();
     assert!(read.tag.matches(tag), "{:?} {tag:?}", read.tag);
