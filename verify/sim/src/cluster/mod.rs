@@ -27,6 +27,10 @@ pub enum Mutation {
     SnapshotWithoutKeys,
     /// A node that restarts forgets its rows beyond the last sync, and keeps the position of the log.
     PositionWithoutRows,
+    /// A node forgets that it has voted, and votes for a second candidate in the same term.
+    VoteForgotten,
+    /// A node votes for candidates that lack entries which it has.
+    VoteForShorterLog,
     /// A snapshot contains no finished tasks.
     SnapshotWithoutFinishedTasks,
     /// A snapshot is installed although a part of its rows is missing.
@@ -39,11 +43,13 @@ pub enum Mutation {
 
 impl Mutation {
     /// Every planted bug.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::UnsyncedLog,
         Self::AcknowledgedUnseen,
         Self::SnapshotWithoutKeys,
         Self::PositionWithoutRows,
+        Self::VoteForgotten,
+        Self::VoteForShorterLog,
         Self::SnapshotWithoutFinishedTasks,
         Self::SnapshotIncomplete,
         Self::KeysForgotten,

@@ -13,8 +13,12 @@ use super::Mutation;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
 
-/// The first byte of a message with entries.
+/// The first byte of a message with entries, and of those that ask for a vote.
 const APPEND: u8 = 1;
+const VOTE: u8 = 2;
+const PRE_VOTE: u8 = 3;
+/// The bytes of a vote in a message: term, node, and whether it is committed.
+const VOTE_BYTES: usize = 17;
 /// A response that everything is fine.
 const SUCCESS: &[u8] = &[0, 0];
 
@@ -142,13 +146,38 @@ impl SimNetwork {
                 }),
             );
         }
+        let asked = request.clone();
         let response = self.deliver(from, to, request)?.await.ok()?;
         let (arrives, latency) = self.fate(to, from);
         self.scheduler.sleep(latency).await;
         if !arrives {
             return None;
         }
-        Some(response)
+        Some(self.mutated(&asked, response))
+    }
+
+    /// A vote that was refused is given if the planted bug says so.
+    fn mutated(&self, request: &Bytes, response: Bytes) -> Bytes {
+        let is_vote = matches!(request.first(), Some(&(VOTE | PRE_VOTE)));
+        let (Some(wanted), Some(held)) =
+            (request.get(1..=VOTE_BYTES), response.get(1..=VOTE_BYTES))
+        else {
+            return response;
+        };
+        let term = |vote: &[u8]| vote[..8].to_vec();
+        let gives = match self.mutation {
+            Some(Mutation::VoteForgotten) => term(wanted) == term(held),
+            Some(Mutation::VoteForShorterLog) => term(wanted) >= term(held),
+            _ => false,
+        };
+        if !is_vote || !gives || response.first() != Some(&0) {
+            return response;
+        }
+        let mut given = vec![0];
+        given.extend_from_slice(wanted);
+        // Granted, and no entry is known.
+        given.extend([1, 0]);
+        Bytes::from(given)
     }
 }
 
