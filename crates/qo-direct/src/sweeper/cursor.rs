@@ -303,6 +303,7 @@ mod tests {
             SweepPhase::Ready,
             SweepPhase::Later,
             SweepPhase::Leases,
+            SweepPhase::Lines,
             SweepPhase::Data,
         ];
         assert_eq!(phases(&mut record), all);
