@@ -76,7 +76,7 @@ export function requestOf(name, text) {
   const tags = [...(value('tags') ?? []), ...(own.length <= 64 ? [own] : [])];
   const { task_type, queue = 'default', priority = 5, timeout_seconds = 300, max_retries = 3 } = Object.fromEntries(
     ['task_type', 'queue', 'priority', 'timeout_seconds', 'max_retries'].map((field) => [field, value(field)]));
-  return { task_type, queue, priority, timeout_seconds, max_retries, tags, retry_policy: task.get('retry_policy'), input: task.get('input') ?? 'null' };
+  return { task_type, queue, priority, timeout_seconds, max_retries, tags, delay_ms: 0, retry_policy: task.get('retry_policy'), input: task.get('input') ?? 'null' };
 }
 
 /** The next tick of an interval or a list; undefined for a cron line, whose next tick the next process writes that fires it. */

@@ -123,6 +123,14 @@ test('changes made through the server appear at once', async () => {
   await closePage(page);
 });
 
+test('a server that is no node shows no nodes', async () => {
+  const page = await openServed(open, '#/workers');
+  await shows(page, 'worker-eu-2');
+  assert.equal(await page.getByRole('region', { name: 'Nodes of the cluster' }).count(), 0);
+  assert.ok(!page.requests.some(({ url }) => url.endsWith('/v1/cluster')));
+  await closePage(page);
+});
+
 test('a server with tokens requires one, and a read token gives a read-only session', async () => {
   const { stdout } = await promisify(execFile)(await programs.qo(), ['token', 'create', '--name', 'reader', '--scope', 'read'], { env: environment() });
   await until('the server asks for a token', async () => (await fetch(`${open.url}/v1/stats`)).status === 401);
@@ -138,13 +146,5 @@ test('a server with tokens requires one, and a read token gives a read-only sess
   await shows(page, 'Throughput');
   await visit(page, `#/tasks/${stage.task({ status: 'failed' }).id}`);
   await shows(page, 'Read-only');
-  await closePage(page);
-});
-
-test('a server that is no node shows no nodes', async () => {
-  const page = await openServed(open, '#/workers');
-  await shows(page, 'worker-eu-2');
-  assert.equal(await page.getByRole('region', { name: 'Nodes of the cluster' }).count(), 0);
-  assert.ok(!page.requests.some(({ url }) => url.endsWith('/v1/cluster')));
   await closePage(page);
 });
