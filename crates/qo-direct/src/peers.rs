@@ -10,8 +10,8 @@
 //! | process | lists the workers when they were last listed |
 //! | --- | --- |
 //! | the first worker of the roster | a minute ago |
-//! | the second | one and a half minutes ago: the first is gone or has nothing to do |
-//! | any other | ten minutes ago |
+//! | the next ones | five seconds more for each rank, at most ten minutes ago: those before it are gone or have nothing to do |
+//! | any other process | ten minutes ago |
 //! | one whose worker is missing in the roster, or is there with other types | ten seconds ago, so that workers that start together write it once |
 //! | one that did the work of another, which seems to be gone | half a minute ago |
 //! | any, if there is no roster | a minute ago by itself |
@@ -52,7 +52,7 @@ const REFRESH_MAX: Duration = Duration::from_secs(30);
 const REFRESH_PER_PEER: Duration = Duration::from_millis(500);
 /// How old the last LIST of the workers is when a process lists them again.
 const LIST_FIRST_MS: u64 = 60_000;
-const LIST_SECOND_MS: u64 = 90_000;
+const LIST_PER_RANK_MS: u64 = 5_000;
 const LIST_OTHERS_MS: u64 = 600_000;
 const LIST_JOINING_MS: u64 = 10_000;
 const LIST_SUSPECT_MS: u64 = 30_000;
@@ -272,11 +272,12 @@ impl DirectEngine {
         } else if cache.is_suspect {
             LIST_SUSPECT_MS
         } else {
-            match stored.rank_of(|peer| cache.own.contains_key(peer)) {
-                Some(Rank { rank: 0, .. }) => LIST_FIRST_MS,
-                Some(Rank { rank: 1, .. }) => LIST_SECOND_MS,
-                _ => LIST_OTHERS_MS,
-            }
+            // While the first one lists, this costs the others nothing. If several have died, the next one finds out soon.
+            let rank = stored.rank_of(|peer| cache.own.contains_key(peer));
+            rank.map_or(LIST_OTHERS_MS, |Rank { rank, .. }| {
+                let after_ms = LIST_FIRST_MS.saturating_add(rank.saturating_mul(LIST_PER_RANK_MS));
+                after_ms.min(LIST_OTHERS_MS)
+            })
         };
         stored.age_ms(self.client().now()) >= limit_ms
     }

@@ -63,6 +63,8 @@ fn validate(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
                     return Err(format!("{path} is {value}, not a {rule}"));
                 }
             }
+            // It says nothing about values that are no objects.
+            "required" if !value.is_object() => {}
             "required" => {
                 for name in rule.as_array().unwrap() {
                     if value.get(name.as_str().unwrap()).is_none() {

@@ -199,7 +199,7 @@ async fn two_queues_in_one_bucket_keep_their_rules_apart() {
             .store
             .admin
             .unwrap();
-        assert_eq!(admin.lifecycle().await.unwrap().len(), 9, "{prefix}");
+        assert_eq!(admin.lifecycle().await.unwrap().len(), 10, "{prefix}");
     }
 }
 
