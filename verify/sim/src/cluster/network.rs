@@ -165,11 +165,8 @@ impl SimNetwork {
             return response;
         };
         let term = |vote: &[u8]| vote[..8].to_vec();
-        let gives = match self.mutation {
-            Some(Mutation::VoteForgotten) => term(wanted) == term(held),
-            Some(Mutation::VoteForShorterLog) => term(wanted) >= term(held),
-            _ => false,
-        };
+        let gives =
+            self.mutation == Some(Mutation::VoteForShorterLog) && term(wanted) >= term(held);
         if !is_vote || !gives || response.first() != Some(&0) {
             return response;
         }

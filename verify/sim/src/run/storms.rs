@@ -89,6 +89,10 @@ impl Stage {
             if self.is_drawn(FaultKind::CorruptObject, &mut dice) {
                 let mut keys = self.bucket.keys("");
                 keys.retain(|key| self.subject.may_be_damaged(key));
+                if self.plan.has_order() {
+                    // The sweeper finds a line whose head was quarantined within a day, which is longer than a run may take.
+                    keys.retain(|key| self.subject.tasks_of(key).is_empty());
+                }
                 let key = keys.get(place(&mut dice, keys.len() as u64));
                 let id = format!("store!corrupt-object{round}");
                 if let Some(key) = key

@@ -161,7 +161,7 @@ mod cluster {
             match *self {}
         }
 
-        pub(super) async fn stop(self) {
+        pub(super) fn stop(self) -> std::future::Ready<()> {
             match self {}
         }
     }
@@ -188,14 +188,14 @@ async fn start_cluster(
 }
 
 #[cfg(not(feature = "cluster"))]
-async fn start_cluster(
+fn start_cluster(
     args: &DevArgs,
     _session: &mut Session,
-) -> Result<Option<LocalCluster>, Failure> {
-    if args.cluster.is_none() {
-        return Ok(None);
-    }
-    Err(super::serve::without_cluster_mode())
+) -> std::future::Ready<Result<Option<LocalCluster>, Failure>> {
+    std::future::ready(match args.cluster {
+        None => Ok(None),
+        Some(_) => Err(super::serve::without_cluster_mode()),
+    })
 }
 
 /// How to call other commands on the same queue.
