@@ -40,7 +40,7 @@ fn a_schedule_goes_through_every_operation() {
     let info = workspace.qo(&replaced).assert(0).json("schedule");
     assert_eq!(info["spec"]["every_ms"], 3_600_000);
     let list = workspace.qo(&["schedule", "list"]);
-    assert!(list.assert(0).stdout.contains("every 1h"), "{list:#?}");
+    assert!(list.assert(0).stdout.contains("every 1 h"), "{list:#?}");
     let paused = workspace.qo(&["schedule", "pause", "nightly", "--json"]);
     let paused = paused.assert(0).json("schedule");
     assert!(paused["paused_at"].is_string() && paused["next"].is_null());

@@ -34,4 +34,4 @@ mod zombie;
 use std::time::Duration;
 
 /// How long anything may take on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_mins(2);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
