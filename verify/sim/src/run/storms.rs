@@ -90,7 +90,7 @@ impl Stage {
                 let mut keys = self.bucket.keys("");
                 keys.retain(|key| self.subject.may_be_damaged(key));
                 if self.plan.has_order() {
-                    // The sweeper finds a line whose head was quarantined within a day, which is longer than a run may take.
+                    // The sweeper walks the lines once an hour. Until then, a line whose head was quarantined waits longer than a run may take.
                     keys.retain(|key| self.subject.tasks_of(key).is_empty());
                 }
                 let key = keys.get(place(&mut dice, keys.len() as u64));
