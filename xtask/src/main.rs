@@ -7,6 +7,8 @@ mod deny;
 mod dist;
 mod fuzz;
 mod help;
+mod integration;
+mod lanes;
 mod library;
 mod man;
 mod metadata;

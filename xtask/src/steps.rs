@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use qo_testkit::{SeaweedFs, wait_until};
 
 use crate::deny;
+use crate::integration;
+use crate::lanes;
 use crate::library;
 use crate::mutants;
 use crate::typed::typed;
@@ -102,7 +104,9 @@ impl Step {
             Self::Clippy => "run clippy; warnings are errors",
             Self::Docs => "build the documentation; warnings are errors",
             Self::Unit => "run unit and property tests",
-            Self::Integration => "run integration tests, some of them on a real S3 server",
+            Self::Integration => {
+                "run integration tests, some of them on a real S3 server, several programs at a time"
+            }
             Self::Doctests => "run the examples in the documentation",
             Self::Library => {
                 "build the library with the features that users choose, and the README's program in a new project"
@@ -166,15 +170,6 @@ impl Step {
                 "--bins",
                 "--examples",
             ],
-            Self::Integration => &[
-                "test",
-                "--workspace",
-                "--features",
-                SHIPPED,
-                "--no-fail-fast",
-                "--test",
-                "*",
-            ],
             Self::Doctests => &[
                 "test",
                 "--workspace",
@@ -184,8 +179,7 @@ impl Step {
                 "--doc",
             ],
             // They have commands of their own.
-            Self::Library | Self::Mutants => &[],
-            Self::Ui => ui::BUILD,
+            Self::Integration | Self::Library | Self::Mutants | Self::Ui => &[],
         }
     }
 
@@ -214,8 +208,12 @@ impl Step {
             }
             Self::Library => return library::step(),
             Self::Mutants => return mutants::step(),
-            Self::Ui => return ui::run(command),
-            Self::Unit | Self::Integration => {
+            Self::Integration => return Ok(integration::run(None)?.0),
+            Self::Ui => {
+                let results = lanes::run(vec![ui::prepare()?]);
+                return Ok(results.first().map_or(Verdict::Passed, ui::verdict));
+            }
+            Self::Unit => {
                 // All test processes share one server.
                 let server = SeaweedFs::shared_with_others()
                     .context("cannot start the S3 server for the tests")?;

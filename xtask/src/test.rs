@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::integration;
 use crate::paint::Paint;
 use crate::steps::{Step, Verdict};
 use crate::table::{self, Row};
+use crate::ui;
 
 /// Runs the steps, prints the verdict on each, and fails if one failed.
 #[expect(
@@ -16,23 +18,62 @@ use crate::table::{self, Row};
 )]
 pub(crate) fn run(steps: &[Step]) -> Result<ExitCode> {
     let paint = Paint::for_stdout();
-    let rows = run_all(steps, |step| {
-        println!(
-            "\n{}",
-            paint.bold(&format!("== {}: {}", step.name(), step.about()))
-        );
-        let (verdict, took) = timed(|| step.run());
-        if let Verdict::Failed(reason) | Verdict::Skipped(reason) = &verdict {
-            println!("{reason}");
-        }
-        (verdict, took)
+    // The tests of the dashboard run beside the integration tests, which come before them.
+    let beside = steps.contains(&Step::Integration) && steps.contains(&Step::Ui);
+    let mut ui = None;
+    let (rows, total) = timed(|| {
+        run_all(steps, |step| {
+            let heading = format!("== {}: {}", step.name(), step.about());
+            println!("\n{}", paint.bold(&heading));
+            let (verdict, took) = match (step, ui.take()) {
+                (Step::Ui, Some(done)) => done,
+                (Step::Integration, _) if beside => {
+                    let (integration, dashboard) = run_beside();
+                    ui = Some(dashboard);
+                    integration
+                }
+                (_, done) => {
+                    ui = done;
+                    timed(|| step.run())
+                }
+            };
+            if let Verdict::Failed(reason) | Verdict::Skipped(reason) = &verdict {
+                println!("{reason}");
+            }
+            (verdict, took)
+        })
     });
-    println!("\n{}", table::render(&rows, paint));
+    println!("\n{}", table::render(&rows, total, paint));
     Ok(if none_failed(&rows) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+type Timed = (Verdict, Duration);
+
+/// Runs the integration tests with the tests of the dashboard beside them.
+fn run_beside() -> (Timed, Timed) {
+    let (prepared, preparing) = timed(ui::prepare);
+    let (browser, unprepared) = match prepared {
+        Ok(job) => (Some(job), None),
+        Err(error) => (None, Some(Verdict::Failed(format!("{error:#}")))),
+    };
+    let (result, took) = timed(|| integration::run(browser));
+    let (verdict, browser) = result.unwrap_or_else(|error| {
+        let failed = Verdict::Failed(format!("{error:#}"));
+        (failed, None)
+    });
+    let dashboard = match (unprepared, browser) {
+        (Some(verdict), _) => (verdict, preparing),
+        (None, Some(result)) => (ui::verdict(&result), preparing + result.took),
+        (None, None) => {
+            let reason = "the integration tests could not be started";
+            (Verdict::Failed(reason.to_owned()), preparing)
+        }
+    };
+    ((verdict, took), dashboard)
 }
 
 /// Runs all steps, also after a failure, so that one run shows all failures.
@@ -60,7 +101,7 @@ fn none_failed(rows: &[Row]) -> bool {
     clippy::disallowed_methods,
     reason = "measures the wall time of builds"
 )]
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();
     let outcome = work();
     (outcome, started.elapsed())

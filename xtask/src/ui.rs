@@ -5,18 +5,20 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use qo_testkit::SeaweedFs;
 
+use crate::lanes::{Job, JobResult, Load};
 use crate::root::root;
-use crate::steps::{SHIPPED, Verdict, verdict};
+use crate::steps::{SHIPPED, Verdict};
 use crate::typed::typed;
 
 /// Arguments to cargo that build the programs under test.
 ///
 /// They select the whole workspace, so that cargo uses the same features as for the other tests and reuses their libraries.
-pub(crate) const BUILD: &[&str] = &[
+const BUILD: &[&str] = &[
     "build",
     "--workspace",
     "--features",
@@ -29,46 +31,58 @@ pub(crate) const BUILD: &[&str] = &[
     "echo_worker",
 ];
 
-/// Builds the programs with the given command, installs what is missing and runs the tests.
-pub(crate) fn run(mut build: Command) -> Result<Verdict> {
+/// Builds the programs and installs what is missing. Returns the program that runs the tests.
+pub(crate) fn prepare() -> Result<Job> {
     if let Some(missing) = missing_programs()? {
-        return Ok(Verdict::Failed(missing));
+        bail!(missing);
     }
-    println!("$ {}", typed(&build));
-    let built = build.status().context("cannot run cargo")?;
-    if !built.success() {
-        return Ok(verdict(&build, built));
-    }
+    let mut build = qo_testkit::cargo()?;
+    build.args(BUILD);
+    run(&mut build)?;
     let mut install = Command::new("npm");
     install
         .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
         .current_dir(tests_dir())
         .stdin(Stdio::null());
-    println!("$ npm ci --ignore-scripts");
-    if !install.status().context("cannot run npm")?.success() {
-        return Ok(Verdict::Failed(
-            "`npm ci` failed in crates/qo-ui/ui/tests: check that npm can reach its registry"
-                .to_owned(),
-        ));
-    }
+    run(&mut install).context(
+        "cannot install what the tests of the dashboard need: check that npm can reach its registry",
+    )?;
     let server =
         SeaweedFs::shared_with_others().context("cannot start the S3 server for the tests")?;
-    let mut test = Command::new("node");
-    test.args(["--test", "--test-reporter=spec", "unit", "browser"])
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut command = Command::new("node");
+    command
+        .args(["--test", "--test-reporter=spec"])
+        .arg(format!("--test-concurrency={cores}"))
+        .args(["unit", "browser"])
         .current_dir(tests_dir())
         .envs(server.environment())
         .envs(server.shell())
-        .env("QO_UI_PROGRAMS_BUILT", "1")
-        .stdin(Stdio::null());
-    println!("$ node --test unit browser");
-    let status = test.status().context("cannot run node")?;
-    Ok(if status.success() {
-        Verdict::Passed
-    } else {
-        Verdict::Failed(format!(
-            "`node --test` in crates/qo-ui/ui/tests ended with {status}"
-        ))
+        .env("QO_UI_PROGRAMS_BUILT", "1");
+    Ok(Job {
+        name: "the tests of the dashboard".to_owned(),
+        load: Load::Waits,
+        command,
     })
+}
+
+/// The verdict on the program that runs the tests.
+pub(crate) fn verdict(result: &JobResult) -> Verdict {
+    match &result.failure {
+        None => Verdict::Passed,
+        Some(failure) => Verdict::Failed(format!(
+            "`node --test unit browser` in crates/qo-ui/ui/tests failed: {failure}"
+        )),
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    println!("$ {}", typed(command));
+    let status = command.status().context("cannot run it")?;
+    if !status.success() {
+        bail!("`{}` ended with {status}", typed(command));
+    }
+    Ok(())
 }
 
 fn tests_dir() -> PathBuf {

@@ -19,7 +19,7 @@ use crate::api::{BlobInfo, BlobPage, BlobStore, BlobStream, PutBlob, ReadBlob};
 use crate::digest::verified;
 use crate::error::BlobError;
 use crate::gc::{GcOptions, GcReport};
-use crate::record::BlobRecord;
+use crate::record::{BlobRecord, StoredBytes};
 use crate::spool::Spool;
 
 /// A blob that was touched less long ago than this is not touched again.
@@ -76,7 +76,7 @@ pub struct Blobs {
 }
 
 /// A record as read from the store.
-pub(crate) struct Stored {
+pub(crate) struct StoredRecord {
     pub(crate) record: BlobRecord,
     pub(crate) tag: Tag,
 }
@@ -118,14 +118,17 @@ impl Blobs {
     }
 
     /// Reads the record of a blob.
-    pub(crate) async fn record(&self, address: BlobAddress) -> Result<Option<Stored>, BlobError> {
+    pub(crate) async fn record(
+        &self,
+        address: BlobAddress,
+    ) -> Result<Option<StoredRecord>, BlobError> {
         let object = match self.client.get(&Key::BlobRecord(address).to_string()).await {
             Ok(object) => object,
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         match BlobRecord::decode(&object.body, address) {
-            Ok(record) => Ok(Some(Stored {
+            Ok(record) => Ok(Some(StoredRecord {
                 record,
                 tag: object.tag,
             })),
@@ -196,21 +199,22 @@ impl Blobs {
     /// Records that the bytes of a generation are stored.
     pub(crate) async fn write_stored(
         &self,
-        found: Option<&Stored>,
+        found: Option<&StoredRecord>,
         address: BlobAddress,
         size: u64,
         generation: u64,
     ) -> Result<Option<BlobRecord>, BlobError> {
         let tag = found.map(|found| &found.tag);
+        let bytes = StoredBytes { size, generation };
         self.write_record(tag, |now, op| match found {
-            None => BlobRecord::new(address, size, generation, now, op),
-            Some(found) => found.record.stored_again(size, generation, now, op),
+            None => BlobRecord::new(address, bytes, now, op),
+            Some(found) => found.record.stored_again(bytes, now, op),
         })
         .await
     }
 
     /// Touches a stored blob unless it was touched a short time ago. Returns `None` if another process changed the record.
-    async fn touch_stored(&self, stored: &Stored) -> Result<Option<BlobRecord>, BlobError> {
+    async fn touch_stored(&self, stored: &StoredRecord) -> Result<Option<BlobRecord>, BlobError> {
         let renew_at = stored.record.touched_at.plus_millis(TOUCH_INTERVAL_MS);
         if renew_at > self.now() {
             return Ok(Some(stored.record.clone()));
@@ -300,7 +304,7 @@ impl Blobs {
     }
 
     /// Marks the bytes of a record as collected, unless the record has changed, and deletes them.
-    pub(crate) async fn collect(&self, stored: &Stored) -> Result<bool, BlobError> {
+    pub(crate) async fn collect(&self, stored: &StoredRecord) -> Result<bool, BlobError> {
         let written = self
             .write_record(Some(&stored.tag), |now, op| {
                 stored.record.collected(now, op)

@@ -44,11 +44,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use qo_core::keys::{BLOB_DATA_PREFIX, BLOB_RECORDS_PREFIX, Key};
 use qo_core::{BlobAddress, Status, Timestamp};
 use qo_engine::Engine;
-use qo_engine::api::TaskFilter;
+use qo_engine::api::{TaskFilter, TaskQuery};
 use qo_store::client::{Entry, PAGE_LIMIT_MAX, Tag};
 use serde::{Deserialize, Serialize};
 
-use crate::blobs::{Blobs, Stored, TOUCH_INTERVAL_MS};
+use crate::blobs::{Blobs, StoredRecord, TOUCH_INTERVAL_MS};
 use crate::error::BlobError;
 use crate::references;
 
@@ -202,7 +202,8 @@ impl Blobs {
         };
         let mut cursor: Option<String> = None;
         loop {
-            let page = engine.list(&filter, cursor.as_deref(), TASKS_PAGE).await?;
+            let query = TaskQuery::first(&filter, TASKS_PAGE).at(cursor.as_deref());
+            let page = engine.list(query).await?;
             for task in &page.tasks {
                 report.tasks += 1;
                 let mut found = BTreeSet::new();
@@ -256,7 +257,7 @@ impl Blobs {
 
     async fn finish_stored(
         &self,
-        stored: &Stored,
+        stored: &StoredRecord,
         candidate: &Candidate,
         options: &GcOptions,
         old: Timestamp,
@@ -295,7 +296,7 @@ impl Blobs {
     async fn finish_unrecorded(
         &self,
         address: BlobAddress,
-        found: Option<&Stored>,
+        found: Option<&StoredRecord>,
         candidate: &Candidate,
         options: &GcOptions,
         report: &mut GcReport,

@@ -39,20 +39,21 @@ pub(crate) struct BlobRecord {
     pub(crate) extra: Extra,
 }
 
+/// The bytes of a blob, as they are stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredBytes {
+    pub(crate) size: u64,
+    pub(crate) generation: u64,
+}
+
 impl BlobRecord {
     /// The first record of a blob.
-    pub(crate) fn new(
-        address: BlobAddress,
-        size: u64,
-        generation: u64,
-        now: Timestamp,
-        op: OpId,
-    ) -> Self {
+    pub(crate) fn new(address: BlobAddress, bytes: StoredBytes, now: Timestamp, op: OpId) -> Self {
         Self {
             address,
-            size,
+            size: bytes.size,
             state: BlobState::Stored,
-            generation,
+            generation: bytes.generation,
             stored_at: now,
             touched_at: now,
             revision: 1,
@@ -90,17 +91,11 @@ impl BlobRecord {
     }
 
     /// The record after the bytes were stored as a later generation.
-    pub(crate) fn stored_again(
-        &self,
-        size: u64,
-        generation: u64,
-        now: Timestamp,
-        op: OpId,
-    ) -> Self {
+    pub(crate) fn stored_again(&self, bytes: StoredBytes, now: Timestamp, op: OpId) -> Self {
         Self {
             state: BlobState::Stored,
-            size,
-            generation,
+            size: bytes.size,
+            generation: bytes.generation,
             stored_at: now,
             ..self.changed(now, op)
         }
@@ -129,11 +124,18 @@ mod tests {
     use super::*;
     use crate::digest::address_of;
 
+    fn bytes(generation: u64) -> StoredBytes {
+        StoredBytes {
+            size: 1,
+            generation,
+        }
+    }
+
     #[test]
     fn records_round_trip_and_keep_fields_of_later_versions() {
         let address = address_of(b"x");
         let now = Timestamp::from_millis(1_700_000_000_000);
-        let mut record = BlobRecord::new(address, 1, 1, now, OpId::from_random(0));
+        let mut record = BlobRecord::new(address, bytes(1), now, OpId::from_random(0));
         for number in 1..40 {
             record = record.touched(now.plus_millis(number), OpId::from_random(number.into()));
         }
@@ -155,8 +157,8 @@ mod tests {
     fn other_bytes_are_no_record() {
         let address = address_of(b"x");
         let now = Timestamp::from_millis(1_700_000_000_000);
-        let record = BlobRecord::new(address, 1, COUNT_MAX, now, OpId::from_random(0));
-        let other = BlobRecord::new(address_of(b"y"), 1, 1, now, OpId::from_random(0));
+        let record = BlobRecord::new(address, bytes(COUNT_MAX), now, OpId::from_random(0));
+        let other = BlobRecord::new(address_of(b"y"), bytes(1), now, OpId::from_random(0));
         for bytes in [
             b"".to_vec(),
             b"{}".to_vec(),

@@ -53,15 +53,14 @@ impl Applier {
                 let results = call.request.iter().map(one).collect();
                 call.respond(Ok(results));
             }
-            Message::SetPaused(call) => {
-                let (queue, paused) = call.request.clone();
-                let request = if paused {
-                    Request::Pause(queue)
-                } else {
-                    Request::Resume(queue)
+            Message::SetPause(call) => {
+                let (target, note) = call.request.clone();
+                changes.may_be_claimable |= note.is_none();
+                let request = match note {
+                    Some(note) => Request::Pause(target, note),
+                    None => Request::Resume(target),
                 };
                 self.command(request, now, changes);
-                changes.may_be_claimable |= !paused;
                 call.respond(Ok(()));
             }
             Message::Purge(call) => {
@@ -73,8 +72,8 @@ impl Applier {
                 call.respond(task);
             }
             Message::WaitsFor(call) => {
-                let waits = self.state.waits_behind(call.request);
-                call.respond(Ok(waits.map(WaitReason::from)));
+                let waits = self.waits_for(call.request, now);
+                call.respond(Ok(waits));
             }
             Message::List(call) => {
                 let listed = self.list(&call.request);
@@ -82,7 +81,7 @@ impl Applier {
             }
             Message::Stats(call) => {
                 let mut stats = self.stats(now);
-                journal.add_stats(&mut stats, now);
+                journal.add_stats(&mut stats, &self.state, now);
                 call.respond(Ok(Box::new(stats)));
             }
             Message::Documents(call) => {
@@ -165,17 +164,11 @@ impl Applier {
         &self,
         order: &ClaimOrder,
     ) -> Result<Vec<Arc<Task>>, EngineError> {
-        let all_paused = !order.request.queues.is_empty()
-            && order
-                .request
-                .queues
-                .iter()
-                .all(|queue| self.state.is_paused(queue));
-        if all_paused {
-            let queues = order.request.queues.clone();
-            return Err(EngineError::QueuePaused { queues });
+        let (queues, types) = (&order.request.queues, &order.request.types);
+        match self.state.pauses().stop_all(queues, types) {
+            Some(stopped) => Err(stopped.into()),
+            None => Ok(Vec::new()),
         }
-        Ok(Vec::new())
     }
 
     /// How long until something expires.
@@ -233,6 +226,8 @@ impl Applier {
         let request = Request::Submit(Box::new(submit.submission(now)));
         match self.command(request, now, changes) {
             CommandOutcome::Submitted { id, duplicate } => {
+                // A task that was changed may be due at another time.
+                changes.may_be_claimable |= duplicate;
                 if !duplicate {
                     changes.submitted.push(id);
                     changes.input_bytes += bytes;
@@ -306,9 +301,7 @@ impl Applier {
             }
             queue.oldest_due = self.state.oldest_due(name, now);
         }
-        for queue in self.state.paused() {
-            stats.queues.entry(queue.clone()).or_default().paused = true;
-        }
+        stats.set_pauses(self.state.pauses().clone());
         stats
     }
 
@@ -319,8 +312,17 @@ impl Applier {
         changes: &mut GroupChanges,
     ) -> CommandOutcome {
         let op = self.runtime.new_op_id();
-        let operation = operation_of(&request);
+        let mut operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
+        if matches!(
+            outcome,
+            CommandOutcome::Submitted {
+                duplicate: true,
+                ..
+            }
+        ) {
+            operation = "amend";
+        }
         changes.record_changed(operation, &changed.tasks, &self.state);
         changes.record_command(operation, &changed, &self.state);
         changes.add(changed);
@@ -344,10 +346,21 @@ impl Applier {
         task.ok_or_else(|| Rejection::NotFound { id }.into())
     }
 
-    /// Whether the change of a task may have made one claimable: itself, or the next one with its ordering key.
+    /// Whether the change of a task may have made one claimable: itself, the next one with its ordering key, or one that waits for a slot of
+    /// its limit.
     fn frees_task(&self, id: TaskId) -> bool {
         let task = self.state.task(id);
-        task.is_some_and(|task| task.status == Status::Pending || task.ordering_key.is_some())
+        task.is_some_and(|task| {
+            task.status == Status::Pending
+                || task.ordering_key.is_some()
+                || self.state.is_limited(task)
+        })
+    }
+
+    /// Why a pending task waits although it is due.
+    fn waits_for(&self, id: TaskId, now: Timestamp) -> Option<WaitReason> {
+        let behind = self.state.waits_behind(id).map(WaitReason::from);
+        behind.or_else(|| self.state.waits_for_limit(id, now).map(WaitReason::Limit))
     }
 
     fn jitter(&self) -> Jitter {

@@ -1,7 +1,7 @@
 //! The commands of a group by name, for journals that record them.
 
 use qo_core::queue_state::Changes;
-use qo_core::{DocumentId, QueueName, QueueState, Status, Task, TaskId, WorkerId};
+use qo_core::{DocumentId, PauseTarget, QueueState, Status, Task, TaskId, WorkerId};
 
 use super::journal::GroupChanges;
 
@@ -30,8 +30,8 @@ pub enum CommandOutcome {
     },
     /// The task no longer exists.
     Removed(TaskId),
-    /// A queue was paused or resumed.
-    Queue(QueueName),
+    /// A queue or a type was paused or resumed.
+    Pause(PauseTarget),
     /// A document was written or removed.
     Document(DocumentId),
 }
@@ -52,9 +52,9 @@ impl GroupChanges {
             name,
             outcome: outcome_of(task),
         }));
-        commands.extend(changed.queues.iter().map(|queue| Command {
+        commands.extend(changed.pauses.iter().map(|target| Command {
             name,
-            outcome: CommandOutcome::Queue(queue.clone()),
+            outcome: CommandOutcome::Pause(target.clone()),
         }));
         commands.extend(changed.documents.iter().map(|id| Command {
             name,

@@ -27,6 +27,7 @@ mod lookup_table;
 mod responses;
 mod waiting;
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -70,7 +71,8 @@ struct WrittenGroup {
     members: Vec<QueuedMessage>,
     tasks: usize,
     bytes: u64,
-    result: Result<(), EngineError>,
+    /// The index of the group, if it is an entry of a replicated log.
+    result: Result<Option<NonZeroU64>, EngineError>,
 }
 
 /// What the loop shares with the engine.
@@ -218,7 +220,7 @@ impl<J: Journal> CommitLoop<J> {
         self.waiting.refuse_all(failure.as_ref().unwrap_or(&end));
         loop {
             while let Some(mut written) = self.in_flight.next().await {
-                if let (Some(error), Ok(())) = (&failure, &written.result) {
+                if let (Some(error), Ok(_)) = (&failure, &written.result) {
                     written.result = Err(in_doubt(error));
                 }
                 if let Err(error) = self.finish_group(written) {
@@ -313,7 +315,7 @@ impl<J: Journal> CommitLoop<J> {
                     self.lag.record(at, at.saturating_sub(began));
                     notification.send();
                     self.payloads_dropped(&changes.removed);
-                    return self.deliver(members);
+                    return self.deliver(members, None);
                 }
                 CommitOutcome::InFlight(durable) => {
                     return self.put_in_flight(members, &changes, durable, notification);
@@ -340,14 +342,14 @@ impl<J: Journal> CommitLoop<J> {
         &mut self,
         members: Vec<QueuedMessage>,
         changes: &GroupChanges,
-        durable: BoxFuture<Result<(), EngineError>>,
+        durable: BoxFuture<Result<Option<NonZeroU64>, EngineError>>,
         notification: GroupNotification,
     ) {
         let (tasks, bytes) = (changes.tasks.len(), changes.input_bytes);
         self.tasks_in_flight += tasks;
         self.bytes_in_flight += bytes;
         self.in_flight.push_back(Box::pin(async move {
-            let result = durable.await.inspect(|()| notification.send());
+            let result = durable.await.inspect(|_| notification.send());
             WrittenGroup {
                 members,
                 tasks,

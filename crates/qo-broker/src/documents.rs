@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use qo_core::document::DOCUMENTS_MAX;
 use qo_core::queue_state::{CommandOutcome, Request};
 use qo_core::transition::submit;
-use qo_core::{DocumentId, StoredDocument, Timestamp};
+use qo_core::{DocumentId, DocumentKind, StoredDocument, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{Document, DocumentQuery, document_error, too_many_documents};
 use qo_store::runtime::RuntimeExt;
@@ -54,6 +54,8 @@ impl Applier {
                 self.submit(journal, one, now, changes)?;
             }
         }
+        // A limit that was raised or removed lets tasks start.
+        changes.may_be_claimable |= id.kind == DocumentKind::Limits;
         match self.command(Request::Document(id.clone(), change), now, changes) {
             CommandOutcome::DocumentRejected(rejection) => Err(document_error(id, rejection)),
             _ => Ok(self

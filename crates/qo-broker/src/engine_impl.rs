@@ -7,14 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use qo_core::keys::Key;
-use qo_core::limits::LEASE_MAX_MS;
 use qo_core::task::Event;
 use qo_core::{
-    Action, Json, Payload, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
+    Action, Json, PauseNote, PauseTarget, Payload, Rejection, Status, Task, TaskId, Timestamp,
+    WorkerId,
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, ListPosition, Stats,
-    SubmitRequest, Submitted, TaskFilter, TaskOrder, TaskPage, VersionedTask, WaitReason,
+    SubmitRequest, Submitted, TaskOrder, TaskPage, TaskQuery, VersionedTask, WaitReason,
     WorkerInfo,
 };
 use qo_engine::watch::Watcher;
@@ -23,7 +23,7 @@ use qo_store::runtime::RuntimeExt;
 
 use super::BrokerEngine;
 use super::apply::jitter;
-use super::message::{ClaimOrder, DocumentOrder, ListOrder, Listed, Message, Submit};
+use super::message::{ClaimOrder, Claimed, DocumentOrder, ListOrder, Listed, Message, Submit};
 use super::payload_removal::remove_payloads;
 use super::submit_batch::SubmitBatch;
 
@@ -47,6 +47,7 @@ impl BrokerEngine {
             id_is_chosen: request.id.is_some(),
             request,
             input,
+            is_exempt: false,
             _input_guard: input_guard,
         })
     }
@@ -106,22 +107,15 @@ impl BrokerEngine {
         &self,
         request: &ClaimRequest,
         only_looks: bool,
-    ) -> Result<Vec<Arc<Task>>, EngineError> {
-        let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
-        if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
-            return Err(Rejection::OutOfBounds {
-                field: "lease_ms",
-                allowed: "1 ms to 30 days",
-            }
-            .into());
-        }
+    ) -> Result<Claimed, EngineError> {
+        let lease_ms = request.checked_lease_ms(self.config().lease_ms)?;
         if !request.shards.is_empty() {
             return Err(EngineError::BadRequest(
                 "only direct mode supports claims by shard; remove the shards".to_owned(),
             ));
         }
         if request.max == 0 {
-            return Ok(Vec::new());
+            return Ok(Claimed::default());
         }
         let order = ClaimOrder {
             request: request.clone(),
@@ -211,13 +205,15 @@ impl Engine for BrokerEngine {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        let tasks = self.call_claim(request, false).await?;
-        Ok(tasks.into_iter().map(Arc::unwrap_or_clone).collect())
+        let claimed = self.call_claim(request, false).await?;
+        Ok(claimed.into_tasks())
     }
 
     async fn due(&self, request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
-        let tasks = self.call_claim(request, true).await?;
-        Ok(Some(tasks.iter().map(|task| DueTask::of(task)).collect()))
+        let due = self.call_claim(request, true).await?;
+        Ok(Some(
+            due.tasks.iter().map(|task| DueTask::of(task)).collect(),
+        ))
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
@@ -285,7 +281,7 @@ impl Engine for BrokerEngine {
     }
 
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
-        if task.status != Status::Pending || task.ordering_key.is_none() {
+        if task.status != Status::Pending {
             return Ok(None);
         }
         self.call(Message::WaitsFor, task.id).await
@@ -311,17 +307,13 @@ impl Engine for BrokerEngine {
     }
 
     /// Lists live and finished tasks in the same order, and merges both lists.
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let by = filter.order;
-        let after = cursor.map(|cursor| by.parse_cursor(cursor)).transpose()?;
-        let limit = limit.clamp(1, LIMIT_MAX);
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let by = query.filter.order;
+        let after = query.cursor.map(|cursor| by.parse_cursor(cursor));
+        let after = after.transpose()?;
+        let limit = query.limit.clamp(1, LIMIT_MAX);
         let order = || ListOrder {
-            filter: filter.clone(),
+            filter: query.filter.clone(),
             after,
             limit,
         };
@@ -370,12 +362,12 @@ impl Engine for BrokerEngine {
         worker_records::remove(self.client(), worker).await
     }
 
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.call(Message::SetPaused, (queue.clone(), true)).await
-    }
-
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.call(Message::SetPaused, (queue.clone(), false)).await
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError> {
+        self.call(Message::SetPause, (target.clone(), note)).await
     }
 
     async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
@@ -386,7 +378,9 @@ impl Engine for BrokerEngine {
         write.validate()?;
         let mut submits = Vec::with_capacity(write.submits.len());
         for request in write.submits.clone() {
-            submits.push(self.place(request).await?);
+            let mut submit = self.place(request).await?;
+            submit.is_exempt = true;
+            submits.push(submit);
         }
         let order = Box::new(DocumentOrder { write, submits });
         self.call(Message::WriteDocument, order).await

@@ -1,11 +1,12 @@
 //! The journal, which makes the changes of a group durable.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_core::queue_state::Changes;
 use qo_core::task::ScopedKey;
-use qo_core::{DocumentId, QueueName, QueueState, Task, TaskId, Timestamp};
+use qo_core::{DocumentId, PauseTarget, QueueState, Task, TaskId, Timestamp};
 use qo_engine::watch::TaskChange;
 use qo_engine::{EngineError, Measurement};
 use qo_store::runtime::BoxFuture;
@@ -20,10 +21,12 @@ pub(super) struct GroupChanges {
     pub(super) tasks: Vec<TaskId>,
     /// The new ones among them, sorted by id once the group is formed.
     pub(super) submitted: Vec<TaskId>,
+    /// Those among them whose input was replaced.
+    pub(super) inputs: Vec<TaskId>,
     /// Removed tasks, as they were before.
     pub(super) removed: Vec<Task>,
-    /// Queues that were paused or resumed.
-    pub(super) queues: Vec<QueueName>,
+    /// Queues and types that were paused or resumed, or whose reason has changed.
+    pub(super) pauses: Vec<PauseTarget>,
     /// Documents that were written or removed.
     pub(super) documents: Vec<DocumentId>,
     /// Whether a task may have become claimable.
@@ -44,14 +47,20 @@ impl GroupChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
             && self.removed.is_empty()
-            && self.queues.is_empty()
+            && self.pauses.is_empty()
             && self.documents.is_empty()
     }
 
     pub(super) fn add(&mut self, changes: Changes) {
         self.tasks.extend(changes.tasks);
-        self.queues.extend(changes.queues);
-        self.documents.extend(changes.documents);
+        self.inputs.extend(changes.inputs);
+        self.pauses.extend(changes.pauses);
+        for id in changes.documents {
+            // Each claim under a limit changes the same document.
+            if !self.documents.contains(&id) {
+                self.documents.push(id);
+            }
+        }
     }
 }
 
@@ -59,12 +68,13 @@ impl GroupChanges {
 pub(super) enum CommitOutcome {
     /// The group is durable, or it changed nothing and its responses reflect the newest state.
     Durable,
-    /// The write is in flight and stays in order. If it fails, the journal cannot be used any more.
+    /// The write is in flight and stays in order. It resolves with the index of the group, if it is an entry of a replicated log. If it
+    /// fails, the journal cannot be used any more.
     #[cfg_attr(
         not(feature = "rows"),
         expect(dead_code, reason = "only the journal of rows returns it")
     )]
-    InFlight(BoxFuture<Result<(), EngineError>>),
+    InFlight(BoxFuture<Result<Option<NonZeroU64>, EngineError>>),
     /// Another process wrote first. Nothing was written: load, apply the group again and retry.
     Conflict,
     /// It is unknown whether the group was written. The state must be loaded before anything else.
@@ -149,7 +159,7 @@ pub(super) trait Journal: Send + 'static {
     fn task_loaded(&mut self, _task: &Task) {}
 
     /// Adds the counts of tasks that the state does not hold.
-    fn add_stats(&self, _stats: &mut qo_engine::api::Stats, _now: Timestamp) {}
+    fn add_stats(&self, _stats: &mut qo_engine::api::Stats, _state: &QueueState, _now: Timestamp) {}
 
     /// Resolves when the journal learns, without a write, that it cannot be used any more.
     fn ended(&self) -> BoxFuture<EngineError> {

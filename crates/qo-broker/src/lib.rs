@@ -32,6 +32,7 @@ mod notify;
 mod payload_guard;
 mod payload_removal;
 mod payloads;
+mod retention;
 #[cfg(feature = "rows")]
 pub mod rows;
 #[cfg(feature = "slate")]

@@ -1,10 +1,11 @@
 //! The messages that callers send to the commit loop. Each carries the reply channel of its own type.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::transition::Action;
-use qo_core::{Payload, QueueName, Submission, Task, TaskId, Timestamp};
+use qo_core::{PauseNote, PauseTarget, Payload, Submission, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, ListPosition, Stats, SubmitRequest,
@@ -80,7 +81,36 @@ impl<Q, R> Call<Q, R> {
 pub(super) type TaskResults = Vec<Result<Arc<Task>, EngineError>>;
 
 /// A call that waits for tasks.
-pub(super) type ClaimCall = Call<ClaimOrder, Vec<Arc<Task>>>;
+pub(super) type ClaimCall = Call<ClaimOrder, Claimed>;
+
+/// Claimed tasks, or due ones for a claim that only looks.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    pub(super) tasks: Vec<Arc<Task>>,
+    /// The index of the entry that granted the claim, if the journal is a replicated log. It is known only when the group is durable.
+    pub(super) log_index: Option<NonZeroU64>,
+}
+
+impl From<Vec<Arc<Task>>> for Claimed {
+    fn from(tasks: Vec<Arc<Task>>) -> Self {
+        Self {
+            tasks,
+            log_index: None,
+        }
+    }
+}
+
+impl Claimed {
+    /// The tasks with the index. If the state holds a task too, the copy is made here, outside of the loop.
+    pub(super) fn into_tasks(self) -> Vec<Task> {
+        let owned = self.tasks.into_iter().map(|task| {
+            let mut task = Arc::unwrap_or_clone(task);
+            task.log_index = self.log_index;
+            task
+        });
+        owned.collect()
+    }
+}
 
 /// A request to the loop.
 #[derive(Debug)]
@@ -90,7 +120,7 @@ pub(super) enum Message {
     Act(Call<(TaskId, Action), Arc<Task>>),
     /// Each is applied on its own. Tasks that the state does not hold are not looked up.
     ActMany(Call<Vec<(TaskId, Action)>, TaskResults>),
-    SetPaused(Call<(QueueName, bool), ()>),
+    SetPause(Call<(PauseTarget, Option<PauseNote>), ()>),
     Purge(Call<TaskId, Arc<Task>>),
     Get(Call<TaskId, Arc<Task>>),
     WaitsFor(Call<TaskId, Option<WaitReason>>),
@@ -111,7 +141,7 @@ macro_rules! with_call {
             Message::Claim($call) => $body,
             Message::Act($call) => $body,
             Message::ActMany($call) => $body,
-            Message::SetPaused($call) => $body,
+            Message::SetPause($call) => $body,
             Message::Purge($call) | Message::Get($call) => $body,
             Message::WaitsFor($call) => $body,
             Message::List($call) => $body,
@@ -134,11 +164,14 @@ impl Message {
         with_call!(self, call => call.refuse(error));
     }
 
-    /// Sends the response. Returns the claimed tasks that were not received.
-    pub(super) fn deliver(self) -> Vec<Arc<Task>> {
-        if let Self::Claim(call) = self {
+    /// Sends the response, that of a claim with the index of its group. Returns the claimed tasks that were not received.
+    pub(super) fn deliver(self, index: Option<NonZeroU64>) -> Vec<Arc<Task>> {
+        if let Self::Claim(mut call) = self {
+            if let Some(Ok(claimed)) = &mut call.response {
+                claimed.log_index = index;
+            }
             let only_looks = call.request.only_looks;
-            let tasks = call.deliver().unwrap_or_default();
+            let tasks = call.deliver().unwrap_or_default().tasks;
             return if only_looks { Vec::new() } else { tasks };
         }
         with_call!(self, call => {
@@ -227,6 +260,8 @@ pub(super) struct Submit {
     pub(super) id_is_chosen: bool,
     pub(super) request: SubmitRequest,
     pub(super) input: Payload,
+    /// Whether the task is added even if the queue is full.
+    pub(super) is_exempt: bool,
     /// Keeps the stored input from being deleted until the submit has a response.
     pub(super) _input_guard: Option<PayloadGuard>,
 }
@@ -248,9 +283,11 @@ impl Submit {
     }
 
     pub(super) fn submission(&self, now: Timestamp) -> Submission {
-        self.request
-            .clone()
-            .into_submission(self.id, self.input.clone(), now)
+        let request = self.request.clone();
+        Submission {
+            is_exempt: self.is_exempt,
+            ..request.into_submission(self.id, self.input.clone(), now)
+        }
     }
 }
 
@@ -310,6 +347,9 @@ pub(super) struct Listed {
 
 /// Whether only the holder of a task's lease does this.
 fn is_of_lease(action: &Action) -> bool {
+    if let Action::Logged { action, .. } = action {
+        return is_of_lease(action);
+    }
     matches!(
         action,
         Action::Renew { .. }

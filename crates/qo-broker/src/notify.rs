@@ -108,7 +108,7 @@ pub(super) fn operation_of(request: &Request) -> &'static str {
         Request::Claim(_) => "claim",
         Request::Task { action, .. } => operation_name(action),
         Request::ExpireLeases { .. } => "expire",
-        Request::Pause(_) => "pause",
+        Request::Pause(..) => "pause",
         Request::Resume(_) => "resume",
         Request::Purge(_) => "purge",
         Request::Document(..) => "set",

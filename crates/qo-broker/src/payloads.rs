@@ -86,7 +86,7 @@ impl BrokerEngine {
             Ok(submitted) => submitted.task.id == id && submitted.task.input() == input,
             Err(
                 EngineError::Rejected(_)
-                | EngineError::QueueFull { .. }
+                | EngineError::ObjectFull { .. }
                 | EngineError::Overloaded { .. },
             ) => false,
             // The submit may still have been written.

@@ -50,6 +50,8 @@ pub enum FailureKind {
     Unsupported,
     /// Stored data is damaged.
     Damaged,
+    /// The queue has as many waiting tasks as its settings allow.
+    QueueFull,
     /// Interrupted by the user.
     Interrupted,
     /// The reader of the output has closed it. This does not count as a failure.
@@ -70,6 +72,7 @@ impl FailureKind {
             Self::Timeout => 7,
             Self::TaskFailed => 8,
             Self::Unsupported | Self::Damaged => 9,
+            Self::QueueFull => 10,
             Self::Interrupted => 130,
         }
     }
@@ -87,6 +90,7 @@ impl From<ErrorKind> for FailureKind {
             ErrorKind::Denied => Self::Denied,
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::Damaged => Self::Damaged,
+            ErrorKind::QueueFull => Self::QueueFull,
             _ => Self::Other,
         }
     }
@@ -103,6 +107,7 @@ pub const EXIT_CODES: &str = "  0    success
   7    timeout while waiting
   8    the awaited task failed or was cancelled
   9    the store lacks a required feature, is not safe to use, or contains damaged data
+  10   full: as many tasks wait as the settings of the queue allow
   130  interrupted";
 
 impl Failure {
@@ -237,6 +242,9 @@ fn rejection_hint(rejection: &Rejection) -> Option<String> {
         Rejection::CancelAlreadyRequested => {
             "its worker stops it at the next lease renewal; `qo wait ID` waits for that"
         }
+        Rejection::QueueFull { .. } => {
+            "`qo queue show QUEUE` shows the settings; run more workers, or raise the limit with `qo queue set QUEUE --max-waiting N`"
+        }
         Rejection::PayloadTooLarge { .. } => {
             "store large data in a separate object and submit its location"
         }
@@ -281,6 +289,7 @@ mod tests {
             (ErrorKind::Timeout, 7),
             (ErrorKind::Unsupported, 9),
             (ErrorKind::Damaged, 9),
+            (ErrorKind::QueueFull, 10),
         ] {
             assert_eq!(FailureKind::from(kind).code(), code, "{kind:?}");
             assert!(EXIT_CODES.contains(&format!("\n  {code} ")), "{code}");

@@ -1,10 +1,10 @@
 //! Loads the encryption keys from the configured source.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use qo::encryption::Keyring;
 use qo_store::runtime::Runtime;
+use qo_store::shell_command;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
@@ -42,16 +42,7 @@ pub(crate) async fn load(
 
 /// What a command prints to standard output. Its standard error is that of this process, so that it can explain itself.
 async fn printed_by(command: &str, runtime: &dyn Runtime) -> Result<String, String> {
-    let (shell, flag) = if cfg!(windows) {
-        ("cmd", "/C")
-    } else {
-        ("sh", "-c")
-    };
-    let mut child = Command::new(shell)
-        .arg(flag)
-        .arg(command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+    let mut child = Command::from(shell_command(command))
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("could not be started: {error}"))?;

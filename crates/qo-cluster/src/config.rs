@@ -18,6 +18,8 @@ pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 /// The versions of the protocol between nodes that this version of qo speaks. Two nodes use the newest that both speak, so that nodes
 /// can be updated one after the other.
 pub const PROTOCOL: RangeInclusive<u32> = 1..=1;
+/// The most groups of a cluster. Claims ask all of them, and each has a log and a database of its own.
+pub const GROUPS_MAX: u16 = 64;
 /// The shortest secret.
 pub const SECRET_MIN_BYTES: usize = 16;
 /// The longest name of a cluster, address and URL.
@@ -106,6 +108,8 @@ pub struct ClusterConfig {
     /// The first members, this node among them. Used only if the data directory is empty. Without members the node waits until
     /// another one adds it.
     pub members: Vec<Member>,
+    /// How many Raft groups the tasks are divided over, from 1. It is fixed when the data directory is made, and the same on every node.
+    pub groups: u16,
     /// Settings that all broker engines share.
     pub broker: BrokerConfig,
     /// How long finished tasks are kept.
@@ -118,7 +122,7 @@ pub struct ClusterConfig {
     pub snapshot_entries: u64,
     /// How many entries before that are kept for nodes that are behind.
     pub kept_entries: u64,
-    /// The same by size: after how many bytes of log the rows are synced.
+    /// The same by size: after how many bytes of log the rows are synced. With several groups, each has its share of it.
     pub snapshot_bytes: u64,
     /// The size of a log file.
     pub segment_bytes: u64,
@@ -150,6 +154,7 @@ impl ClusterConfig {
             listen,
             secret,
             members: Vec::new(),
+            groups: 1,
             broker: BrokerConfig::default(),
             retention: Duration::from_hours(24),
             heartbeat: Duration::from_millis(150),
@@ -173,6 +178,12 @@ impl ClusterConfig {
         if self.cluster.is_empty() || self.cluster.len() > TEXT_MAX_BYTES {
             return Err(ClusterError::invalid(format!(
                 "the name of the cluster must have 1 to {TEXT_MAX_BYTES} bytes"
+            )));
+        }
+        if !(1..=GROUPS_MAX).contains(&self.groups) {
+            return Err(ClusterError::invalid(format!(
+                "a cluster has 1 to {GROUPS_MAX} groups, not {}",
+                self.groups
             )));
         }
         if self.members.len() > MEMBERS_MAX {

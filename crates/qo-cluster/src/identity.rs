@@ -2,10 +2,12 @@
 //!
 //! `node.json` names the cluster and the node. It is written before anything else, and a node refuses a directory of another one: two nodes
 //! with one vote could elect two leaders. A lock on the file keeps a second process out.
+//!
+//! It also has the number of groups, which decides where a task is found: a node refuses to start with another number.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +16,22 @@ use crate::error::ClusterError;
 use crate::log::sync_directory;
 
 const NAME: &str = "node.json";
-/// The format of the data directory that this version writes, and the newest that it reads.
-const FORMAT: u32 = 1;
+/// The newest format of the data directory that this version reads.
+const FORMAT: u32 = 2;
+/// The format of a directory with one group, which earlier versions read, too.
+const FORMAT_ONE_GROUP: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Identity {
     format: u32,
     cluster: String,
     node: u64,
+    #[serde(default = "one_group")]
+    groups: u16,
+}
+
+fn one_group() -> u16 {
+    1
 }
 
 /// Holds the data directory until it is dropped.
@@ -87,18 +97,38 @@ pub(crate) fn take(config: &ClusterConfig) -> Result<DataLock, ClusterError> {
             identity.node, config.node
         )));
     }
+    if identity.groups != config.groups {
+        return Err(refused(format!(
+            "its tasks are divided over {} groups, not {}, and the number cannot change; start this node with --groups {}. To use another number, begin a new cluster",
+            identity.groups, config.groups, identity.groups
+        )));
+    }
     Ok(DataLock { _file: file })
 }
 
 fn has_data(directory: &Path) -> bool {
-    directory.join("log").exists()
+    directory.join("log").exists() || group_directory(directory, 0, 2).exists()
+}
+
+/// The directory of a group's log and rows. The only group of a node is in the data directory itself.
+pub(crate) fn group_directory(data: &Path, group: u16, groups: u16) -> PathBuf {
+    if groups == 1 {
+        data.to_owned()
+    } else {
+        data.join(format!("group-{group}"))
+    }
 }
 
 fn write(file: &mut File, config: &ClusterConfig) -> std::io::Result<()> {
     let identity = Identity {
-        format: FORMAT,
+        format: if config.groups == 1 {
+            FORMAT_ONE_GROUP
+        } else {
+            FORMAT
+        },
         cluster: config.cluster.clone(),
         node: config.node,
+        groups: config.groups,
     };
     let text = serde_json::to_vec_pretty(&identity)?;
     file.seek(SeekFrom::Start(0))?;

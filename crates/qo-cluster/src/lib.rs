@@ -17,6 +17,7 @@
 //! | [`log`] | the log and the vote on disk |
 //! | [`rows`], [`machine`] | the rows on disk, applying entries, snapshots |
 //! | [`network`] | messages between nodes, and their authentication |
+//! | [`groups`] | a node: its groups, which have a leader in common |
 //! | [`leader`] | taking over, serving, the time of the cluster, large payloads; old reads on other nodes |
 //! | [`runtime`] | openraft on the runtime of the node |
 //!
@@ -28,6 +29,7 @@ mod config;
 mod disk_full;
 mod engine;
 mod error;
+mod groups;
 mod identity;
 mod leader;
 mod log;
@@ -46,18 +48,19 @@ mod storage_suite;
 
 pub use blocking::BlockingPool;
 pub use config::{
-    ClusterConfig, ClusterSecret, Member, PAYLOAD_MAX_BYTES, PROTOCOL, SECRET_MIN_BYTES,
+    ClusterConfig, ClusterSecret, GROUPS_MAX, Member, PAYLOAD_MAX_BYTES, PROTOCOL, SECRET_MIN_BYTES,
 };
 pub use engine::ClusterEngine;
 pub use error::ClusterError;
+pub use groups::NodeGroups;
 pub use leader::{NodeObjects, StaleEngine};
 pub use log::{LogFiles, LogStore};
 pub use machine::StateMachine;
 pub use network::{Service, Transport, TransportError};
 pub use node::{ClusterNode, NodeParts};
-pub use proposal::{Applied, LoggedCommand, Outcome, Proposal};
+pub use proposal::{Applied, EntryOutcome, LoggedCommand, Proposal};
 pub use raft_types::TypeConfig;
 #[cfg(any(test, feature = "test-util"))]
 pub use rows::MemoryRows;
 pub use rows::{RowChange, RowSnapshot, RowStage, RowStore};
-pub use status::{ClusterStatus, LogLine, MemberStatus};
+pub use status::{ClusterStatus, GroupStatus, LogLine, MemberStatus};

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use crate::blocking::{self, BlockingPool};
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::disk_full::{DiskFull, Part};
-use crate::proposal::{Action, Applied, Outcome};
+use crate::proposal::{Action, Applied, EntryOutcome};
 use crate::raft_types::{
     Entry, LogId, SnapshotMeta, StoredMembers, TypeConfig, get_log_id, get_stored_members,
     put_log_id, put_stored_members,
@@ -95,10 +95,10 @@ impl AppliedState {
     fn apply(&mut self, entry: &Entry, changes: &mut Vec<RowChange>) -> io::Result<Applied> {
         let index = entry.log_id.index;
         let outcome = match &entry.payload {
-            EntryPayload::Blank => Outcome::Applied,
+            EntryPayload::Blank => EntryOutcome::Applied,
             EntryPayload::Membership(members) => {
                 self.members = StoredMembers::new(Some(entry.log_id), members.clone());
-                Outcome::Applied
+                EntryOutcome::Applied
             }
             EntryPayload::Normal(proposal) => {
                 let decoded = proposal.decode()?;
@@ -108,24 +108,26 @@ impl AppliedState {
                     Action::Barrier => {
                         self.epoch = index;
                         self.number = 0;
-                        Outcome::Applied
+                        EntryOutcome::Applied
                     }
                     Action::Group { number, writes, .. }
                         if is_current && number == self.number + 1 =>
                     {
                         self.number = number;
                         changes.extend(writes.into_iter().map(RowChange::Write));
-                        Outcome::Applied
+                        EntryOutcome::Applied
                     }
                     Action::Rows(writes) if is_current => {
                         changes.extend(writes.into_iter().map(RowChange::Write));
-                        Outcome::Applied
+                        EntryOutcome::Applied
                     }
                     Action::Sweep { before, limit } if is_current => {
                         changes.push(RowChange::Sweep { before, limit });
-                        Outcome::Applied
+                        EntryOutcome::Applied
                     }
-                    Action::Group { .. } | Action::Rows(_) | Action::Sweep { .. } => Outcome::Stale,
+                    Action::Group { .. } | Action::Rows(_) | Action::Sweep { .. } => {
+                        EntryOutcome::Stale
+                    }
                 }
             }
         };

@@ -1,8 +1,7 @@
-//! A node of a cluster.
+//! One group of a node: a Raft log and the state machine behind it. A cluster with one group needs no more; [`crate::groups`] runs several.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -14,27 +13,22 @@ use qo_engine::Engine;
 use qo_engine::watch::Watcher;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::blocking::{BlockingPool, TokioPool};
+use crate::blocking::BlockingPool;
 use crate::config::{ClusterConfig, Member};
 use crate::engine::ClusterEngine;
 use crate::error::ClusterError;
-use crate::identity::{self, DataLock};
 use crate::leader::{self, ClusterObjects, ViewSlot};
-use crate::log::{DiskFiles, LogFiles, LogStore};
+use crate::log::{LogFiles, LogStore};
 use crate::machine::{AppliedPoint, StateMachine};
-use crate::network::{NetworkFactory, NodeService, Service, TcpServer, TcpTransport, Transport};
+use crate::network::{NetworkFactory, NodeService, Service, Transport};
 use crate::raft_types::TypeConfig;
-use crate::rows::{RowStore, SqliteRows};
+use crate::rows::RowStore;
 use crate::runtime::enter;
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
-/// How long a node that stops waits until another one leads, and how often it looks.
-const HAND_OVER_MAX: Duration = Duration::from_secs(1);
-const HAND_OVER_CHECK: Duration = Duration::from_millis(10);
 /// How often the size of the log is looked at.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -66,6 +60,8 @@ pub(crate) struct NodeShared {
     serving: Mutex<Option<(BrokerEngine, ClusterObjects)>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     stop: watch::Sender<bool>,
+    /// Group 0 of this node, if this is another group. Its leader leads this group, too.
+    pub(crate) guide: Option<Arc<NodeShared>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,6 +104,11 @@ impl NodeShared {
         watchers.push(watcher);
     }
 
+    /// Whether the node is stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
     /// Resolves when the node is stopped.
     pub(crate) async fn stopped(&self) {
         let mut stop = self.stop.subscribe();
@@ -116,13 +117,11 @@ impl NodeShared {
     }
 }
 
-/// A node of a cluster. Clones share everything; the node runs until [`shutdown`](Self::shutdown).
+/// One group of a node. Clones share everything; it runs until [`shutdown`](Self::shutdown).
 #[derive(Clone)]
 pub struct ClusterNode {
     pub(crate) shared: Arc<NodeShared>,
     service: Arc<NodeService>,
-    server: Arc<Mutex<Option<TcpServer>>>,
-    lock: Arc<Mutex<Option<DataLock>>>,
 }
 
 impl fmt::Debug for ClusterNode {
@@ -134,61 +133,26 @@ impl fmt::Debug for ClusterNode {
 }
 
 impl ClusterNode {
-    /// Starts a node on its data directory and its address. Call it within a tokio runtime.
-    pub async fn start(
-        config: ClusterConfig,
-        runtime: Arc<dyn Runtime>,
-    ) -> Result<Self, ClusterError> {
-        let listen = config.listen;
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|source| ClusterError::Listen {
-                address: listen.to_string(),
-                source,
-            })?;
-        Self::start_on(listener, config, runtime).await
-    }
-
-    /// Starts a node that listens on a socket which is bound already.
-    pub async fn start_on(
-        listener: TcpListener,
-        config: ClusterConfig,
-        runtime: Arc<dyn Runtime>,
-    ) -> Result<Self, ClusterError> {
-        config.check()?;
-        let opening = config.clone();
-        let opened = tokio::task::spawn_blocking(move || {
-            let lock = identity::take(&opening)?;
-            let files = DiskFiles::open(&opening.data.join("log"))?;
-            let rows = SqliteRows::open(&opening.data)?;
-            Ok::<_, ClusterError>((lock, files, rows))
-        });
-        let (lock, files, rows) = opened
-            .await
-            .map_err(|error| ClusterError::Stopped(error.to_string()))??;
-        let parts = NodeParts {
-            files: Arc::new(files),
-            rows: Arc::new(rows),
-            pool: Arc::new(TokioPool),
-            transport: Arc::new(TcpTransport::new(&config, Arc::clone(&runtime))),
-        };
-        let node = Self::start_with(parts, config, Arc::clone(&runtime)).await?;
-        let service: Arc<dyn Service> = Arc::new(Arc::clone(&node.service));
-        let config = &node.shared.config;
-        let server = TcpServer::start(listener, config, &runtime, service)?;
-        *self::lock(&node.server) = Some(server);
-        *self::lock(&node.lock) = Some(lock);
-        Ok(node)
-    }
-
     /// Starts a node on parts. The caller lets [`service`](Self::service) respond to the other nodes.
     pub async fn start_with(
         parts: NodeParts,
         config: ClusterConfig,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self, ClusterError> {
+        let node = Self::start_group(parts, config, runtime, None).await?;
+        enter(&node.shared.runtime, node.initialize()).await?;
+        Ok(node)
+    }
+
+    /// Starts a group on parts, without beginning a new cluster. Without a guide it is group 0.
+    pub(crate) async fn start_group(
+        parts: NodeParts,
+        config: ClusterConfig,
+        runtime: Arc<dyn Runtime>,
+        guide: Option<Arc<NodeShared>>,
+    ) -> Result<Self, ClusterError> {
         config.check()?;
-        let starting = Self::open(parts, config, Arc::clone(&runtime));
+        let starting = Self::open(parts, config, Arc::clone(&runtime), guide);
         enter(&runtime, starting).await
     }
 
@@ -196,6 +160,7 @@ impl ClusterNode {
         parts: NodeParts,
         config: ClusterConfig,
         runtime: Arc<dyn Runtime>,
+        guide: Option<Arc<NodeShared>>,
     ) -> Result<Self, ClusterError> {
         let log = LogStore::open(parts.files, Arc::clone(&runtime), config.segment_bytes).await?;
         let machine = StateMachine::open(
@@ -211,7 +176,7 @@ impl ClusterNode {
             pool: Arc::clone(&parts.pool),
             runtime: Arc::clone(&runtime),
         };
-        let raft_config = raft_config(&config)?;
+        let raft_config = raft_config(&config, guide.is_some())?;
         let raft = Raft::new(config.node, raft_config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Stopped(error.to_string()))?;
@@ -234,22 +199,20 @@ impl ClusterNode {
             serving: Mutex::new(None),
             watchers: Mutex::default(),
             stop: watch::Sender::new(false),
+            guide,
         });
         let node = Self {
             shared: Arc::clone(&shared),
             service,
-            server: Arc::default(),
-            lock: Arc::default(),
         };
-        node.initialize().await?;
         runtime.spawn(Box::pin(enter(&runtime, leader::lead(Arc::clone(&shared)))));
         runtime.spawn(Box::pin(enter(&runtime, bound_log(shared))));
         Ok(node)
     }
 
-    /// Begins a new cluster, if the settings name its members and the data directory is empty. All of them do this, with the same
+    /// Begins a new cluster, if the settings name its members and the data directory is empty. Several of them may do this, with the same
     /// members.
-    async fn initialize(&self) -> Result<(), ClusterError> {
+    pub(crate) async fn initialize(&self) -> Result<(), ClusterError> {
         let members: BTreeMap<u64, Member> = self
             .shared
             .config
@@ -282,11 +245,6 @@ impl ClusterNode {
         self.shared.config.node
     }
 
-    /// Where this node listens for the others.
-    pub fn address(&self) -> Option<SocketAddr> {
-        lock(&self.server).as_ref().map(TcpServer::address)
-    }
-
     /// Whether this node leads and has loaded the queue.
     pub fn is_serving(&self) -> bool {
         self.shared.serving().is_some()
@@ -307,27 +265,6 @@ impl ClusterNode {
         transferred.map_err(|error| ClusterError::Stopped(error.to_string()))
     }
 
-    /// Hands the lead over before a stop, if this node leads, so that clients wait less. Waits a moment at most. Afterwards the node must be
-    /// stopped: while it hands over, it accepts nothing.
-    pub async fn hand_over(&self) {
-        let status = self.status();
-        let others = status
-            .members
-            .iter()
-            .filter(|member| member.voter && member.node != status.node);
-        let Some(next) = others.max_by_key(|member| member.matched) else {
-            return;
-        };
-        if status.state != "leader" || self.transfer(next.node).await.is_err() {
-            return;
-        }
-        let began = self.shared.runtime.monotonic();
-        let leads = || self.status().state == "leader";
-        while leads() && self.shared.runtime.monotonic().saturating_sub(began) < HAND_OVER_MAX {
-            self.shared.runtime.sleep(HAND_OVER_CHECK).await;
-        }
-    }
-
     /// Syncs the rows of this node, so that the log before them can be deleted.
     pub async fn snapshot(&self) -> Result<(), ClusterError> {
         let trigger = self.shared.raft.trigger();
@@ -339,16 +276,14 @@ impl ClusterNode {
     pub async fn shutdown(&self) {
         self.shared.stop.send_replace(true);
         self.shared.withdraw();
-        drop(lock(&self.server).take());
         let stopping = enter(&self.shared.runtime, self.shared.raft.shutdown());
         if let Err(error) = stopping.await {
             tracing::warn!(%error, "the node did not stop cleanly");
         }
-        drop(lock(&self.lock).take());
     }
 }
 
-fn raft_config(config: &ClusterConfig) -> Result<Arc<Config>, ClusterError> {
+fn raft_config(config: &ClusterConfig, is_guided: bool) -> Result<Arc<Config>, ClusterError> {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let raft = Config {
         cluster_name: config.cluster.clone(),
@@ -362,6 +297,8 @@ fn raft_config(config: &ClusterConfig) -> Result<Arc<Config>, ClusterError> {
         replication_lag_threshold: config.kept_entries.max(1_000),
         purge_batch_size: (config.kept_entries / 4).max(1),
         enable_pre_vote: Some(true),
+        // The leader of group 0 starts the elections of the others ([`crate::groups`]).
+        enable_elect: !is_guided,
         // Other nodes may have received entries that this one lost in a crash. If it led on in the same term, it would give their log ids
         // to other entries, and nobody would notice.
         enable_leader_restore: Some(false),
@@ -385,69 +322,5 @@ async fn bound_log(node: Arc<NodeShared>) {
         {
             return;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use bytes::Bytes;
-    use qo_store::runtime::{BoxFuture, TokioRuntime};
-
-    use super::*;
-    use crate::config::ClusterSecret;
-    use crate::network::TransportError;
-    use crate::rows::MemoryRows;
-
-    /// Nobody responds.
-    struct NoTransport;
-
-    impl Transport for NoTransport {
-        fn call(
-            &self,
-            target: &Member,
-            _request: Bytes,
-            _limit: Duration,
-        ) -> BoxFuture<Result<Bytes, TransportError>> {
-            let node = target.node;
-            Box::pin(async move { Err(TransportError::TimedOut { node }) })
-        }
-    }
-
-    /// Starts the only node of a cluster, and returns it and its term once it serves.
-    async fn serve(directory: &Path, rows: &MemoryRows) -> (ClusterNode, u64) {
-        let secret = ClusterSecret::new("a secret of this test").unwrap();
-        let listen = "127.0.0.1:0".parse().unwrap();
-        let mut config = ClusterConfig::new(1, "test", directory, listen, secret);
-        config.members = vec![Member::new(1, "node1:1", "http://node1")];
-        config.heartbeat = Duration::from_millis(20);
-        config.election = (Duration::from_millis(100), Duration::from_millis(200));
-        let parts = NodeParts {
-            files: Arc::new(DiskFiles::open(&directory.join("log")).unwrap()),
-            rows: Arc::new(rows.clone()),
-            pool: Arc::new(TokioPool),
-            transport: Arc::new(NoTransport),
-        };
-        let runtime = TokioRuntime::shared();
-        let node = ClusterNode::start_with(parts, config, Arc::clone(&runtime))
-            .await
-            .unwrap();
-        while !node.is_serving() {
-            runtime.sleep(Duration::from_millis(5)).await;
-        }
-        let term = node.status().term;
-        (node, term)
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_leader_that_restarts_leads_in_a_new_term() {
-        let directory = tempfile::tempdir().unwrap();
-        let rows = MemoryRows::default();
-        let (node, first) = serve(directory.path(), &rows).await;
-        node.shutdown().await;
-        let (node, second) = serve(directory.path(), &rows).await;
-        node.shutdown().await;
-        assert!(second > first, "term {second} after term {first}");
     }
 }

@@ -18,13 +18,13 @@
 //! - the *epoch* is the index of the last barrier. A group of an earlier epoch is ignored: another leader has loaded the state since;
 //! - the *number* of a group must follow the last one of its epoch. After a gap all later groups are ignored.
 //!
-//! The proposer of an ignored entry gets [`Outcome::Stale`], and its engine ends.
+//! The proposer of an ignored entry gets [`EntryOutcome::Stale`], and its engine ends.
 
 use std::fmt;
 
 use bytes::Bytes;
 use qo_broker::rows::{Command, CommandOutcome, Row, RowWrite};
-use qo_core::{Status, TaskId, Timestamp};
+use qo_core::{PauseTarget, Status, TaskId, Timestamp};
 use serde::Serialize;
 
 use crate::codec::{DecodeError, Decoder, Encoder, malformed};
@@ -61,7 +61,7 @@ impl fmt::Display for Proposal {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Whether it had an effect.
-    pub outcome: Outcome,
+    pub outcome: EntryOutcome,
     /// The index of its entry.
     pub index: u64,
 }
@@ -74,7 +74,7 @@ impl fmt::Display for Applied {
 
 /// Whether a proposal had an effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EntryOutcome {
     /// It was applied.
     #[default]
     Applied,
@@ -124,7 +124,7 @@ pub struct LoggedCommand {
     /// The worker that holds the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The queue that it paused or resumed, or the kind and name of the document that it changed.
+    /// The queue or the type that it paused or resumed, or the kind and name of the document that it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
 }
@@ -265,9 +265,13 @@ fn put_command(out: &mut Encoder, command: &Command) {
             out.u8(QUEUE).bytes(name.as_bytes());
             out.bytes(id.to_string().as_bytes());
         }
-        CommandOutcome::Queue(queue) => {
+        CommandOutcome::Pause(PauseTarget::Queue(queue)) => {
             out.u8(QUEUE).bytes(name.as_bytes());
             out.bytes(queue.as_str().as_bytes());
+        }
+        CommandOutcome::Pause(target @ PauseTarget::Type(_)) => {
+            out.u8(QUEUE).bytes(name.as_bytes());
+            out.bytes(target.to_string().as_bytes());
         }
     }
 }
@@ -369,7 +373,7 @@ mod tests {
             },
             Command {
                 name: "pause",
-                outcome: CommandOutcome::Queue("mail".parse().unwrap()),
+                outcome: CommandOutcome::Pause(PauseTarget::Queue("mail".parse().unwrap())),
             },
         ];
         let writes = vec![

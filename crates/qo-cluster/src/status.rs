@@ -46,9 +46,40 @@ pub struct ClusterStatus {
     pub epoch: u64,
     /// The time of the last entry that carried one.
     pub time: Timestamp,
+    /// The groups, if there are several. The fields that exist once per group, such as the term, are then those of group 0 above, except the
+    /// size of the log, which is that of all groups, and the lag of a member, which is that in the group where it is furthest behind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStatus>,
     /// Why the node has stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+/// The state of one group.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct GroupStatus {
+    /// Its number, from 0.
+    pub group: u16,
+    /// `leader`, `follower`, `candidate`, `learner` or `stopped`.
+    pub state: String,
+    /// Whether this node leads the group and has loaded its tasks.
+    pub serving: bool,
+    /// The term of the election.
+    pub term: u64,
+    /// The leader, if there is one.
+    pub leader: Option<u64>,
+    /// The first entry of the log that is kept.
+    pub log_first: u64,
+    /// The last entry of the log.
+    pub log_last: Option<u64>,
+    /// The size of the log in bytes.
+    pub log_bytes: u64,
+    /// The last entry that is applied.
+    pub applied: Option<u64>,
+    /// How many entries the member is behind that is furthest behind. Only the leader knows this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
 }
 
 /// A member of the cluster.
@@ -97,8 +128,50 @@ pub struct LogLine {
     pub voters: Vec<u64>,
 }
 
+impl GroupStatus {
+    pub(crate) fn new(group: u16, status: ClusterStatus) -> Self {
+        Self {
+            group,
+            lag: status.members.iter().filter_map(|member| member.lag).max(),
+            state: status.state,
+            serving: status.serving,
+            term: status.term,
+            leader: status.leader,
+            log_first: status.log_first,
+            log_last: status.log_last,
+            log_bytes: status.log_bytes,
+            applied: status.applied,
+        }
+    }
+}
+
+impl ClusterStatus {
+    /// How many entries a member is behind, if this node leads.
+    pub(crate) fn lag_of(&self, node: u64) -> Option<u64> {
+        let member = self.members.iter().find(|member| member.node == node);
+        member.and_then(|member| member.lag)
+    }
+}
+
 impl ClusterNode {
-    /// The state of this node, and of the cluster as it knows it.
+    /// Whether this node leads the group. It may not serve it yet.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.shared.raft.metrics().borrow_watched().state == ServerState::Leader
+    }
+
+    /// The term of the group.
+    pub(crate) fn term(&self) -> u64 {
+        self.shared.raft.metrics().borrow_watched().current_term
+    }
+
+    /// Whether a node is a member of the group.
+    pub(crate) fn has_member(&self, node: u64) -> bool {
+        let metrics = self.shared.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.get_node(&node).is_some()
+    }
+
+    /// The state of this group.
     pub fn status(&self) -> ClusterStatus {
         let metrics = self.shared.raft.metrics();
         let metrics = metrics.borrow_watched().clone();
@@ -151,6 +224,7 @@ impl ClusterNode {
             snapshot: metrics.snapshot.map(|id| id.index),
             epoch: applied.epoch,
             time: applied.time,
+            groups: Vec::new(),
             failure: metrics.running_state.err().map(|error| error.to_string()),
         }
     }

@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::extra::Extra;
 use crate::id::OpId;
 use crate::json::Json;
+use crate::limit::StartWindow;
 use crate::names::DocumentName;
 use crate::time::Timestamp;
 
@@ -133,6 +134,9 @@ pub struct StoredDocument {
     /// The body. `None` marks a removed document in stores that cannot delete under a condition.
     #[serde(default)]
     pub body: Option<Json>,
+    /// The recent starts under a limit, in engines that hold all tasks in memory. They are no part of the version.
+    #[serde(default, skip_serializing_if = "StartWindow::is_empty")]
+    pub starts: StartWindow,
     /// Fields of newer versions of qo, kept as they are.
     #[serde(flatten)]
     pub extra: Extra,
@@ -214,6 +218,7 @@ impl StoredDocument {
                 recent_ops: Vec::new(),
                 updated_at: now,
                 body: None,
+                starts: StartWindow::default(),
                 extra: Extra::NONE,
             },
         };
@@ -224,6 +229,7 @@ impl StoredDocument {
         }
         if live.is_none() {
             next.extra = Extra::NONE;
+            next.starts = StartWindow::default();
         }
         next.revision = next.revision.saturating_add(1);
         next.op_id = change.op;

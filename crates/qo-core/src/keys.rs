@@ -3,13 +3,14 @@
 //! | key | holds |
 //! | --- | --- |
 //! | `tasks/{shard}/{id}.json` | the task: the single source of truth |
-//! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | marks a due task |
-//! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | marks a task that will be due |
+//! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | marks a due task; one with a limit key has the key as a last part |
+//! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | marks a task that will be due; likewise |
 //! | `leases/{shard}/{minute}/{id}/{attempt}` | marks a running task, by the minute in which its lease expires |
 //! | `workers/{worker}.json` | a worker's record |
 //! | `data/{shard}/{id}/input-{sha256}.json` | an input too large for the record |
 //! | `data/{shard}/{id}/output-{attempt}.json` | an output too large for the record |
 //! | `keys/{sha256}.json` | the task of an idempotency key, by the hash of the key and its scope |
+//! | `limits/{name}.json` | the attempts that hold a slot of a limit, and its recent starts |
 //! | `order/{sha256}.json` | the tasks of an ordering key in their order, by the hash of the queue and the key |
 //! | `blobs/records/{first two digits}/{address}.json` | which generation of a blob is stored, and when a task last needed it |
 //! | `blobs/data/{first two digits}/{address}.{generation}` | the bytes of a blob |
@@ -30,6 +31,7 @@
 //!   time comes first, so that one LIST from the front shows what becomes due next, for all queues and types. A
 //!   process that finds a due entry moves it to `ready`. The time has millisecond precision, so the task need not be
 //!   read. The id precedes the names, because some stores list a folder `a` before its sibling `a-b`, out of order.
+//! - **limit keys**: they are in the keys of the index, so that a worker passes over tasks whose limit is full without reading them.
 //! - **leases**: a minute, not a time, so that most renewals leave the entry in place and need no index write.
 //! - **No index key is used twice**: a task's due time only grows, and a lease key contains the attempt. A late
 //!   deletion of an old entry therefore never removes a new one.
@@ -51,7 +53,7 @@ use thiserror::Error;
 use crate::blob::BlobAddress;
 use crate::document::{DocumentId, DocumentKind};
 use crate::id::{Shard, TaskId};
-use crate::names::{QueueName, TaskType, WorkerId};
+use crate::names::{DocumentName, LimitKey, QueueName, TaskType, WorkerId};
 use crate::payload::Sha256;
 use crate::task::{PRIORITY_MAX, Task};
 use crate::time::Timestamp;
@@ -94,6 +96,8 @@ pub enum Key {
     Idempotency(Sha256),
     /// The line of an ordering key.
     Line(Sha256),
+    /// The holders of a limit.
+    Limit(DocumentName),
     /// The record of a blob.
     BlobRecord(BlobAddress),
     /// The bytes of a blob.
@@ -118,6 +122,8 @@ pub struct IndexEntry {
     pub available_at: Timestamp,
     /// The task.
     pub id: TaskId,
+    /// The task's limit key.
+    pub limit_key: Option<LimitKey>,
 }
 
 impl IndexEntry {
@@ -129,7 +135,16 @@ impl IndexEntry {
             priority: task.priority,
             available_at: task.available_at,
             id: task.id,
+            limit_key: task.limit_key.clone(),
         }
+    }
+
+    fn with_limit_key(mut self, text: Option<&str>) -> Option<Self> {
+        self.limit_key = match text {
+            Some(text) => Some(text.parse().ok()?),
+            None => None,
+        };
+        Some(self)
     }
 
     /// The key of this entry at `now`.
@@ -232,24 +247,30 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Task(id) => write!(f, "tasks/{}/{id}.json", id.shard()),
-            Self::Ready(entry) => write!(
-                f,
-                "ready/{}/{}/{}/{:015}/{}",
-                entry.queue,
-                entry.task_type,
-                entry.priority,
-                entry.available_at.as_millis(),
-                entry.id
-            ),
-            Self::Later(entry) => write!(
-                f,
-                "later/{:015}/{}/{}/{}/{}",
-                entry.available_at.as_millis(),
-                entry.id,
-                entry.queue,
-                entry.task_type,
-                entry.priority
-            ),
+            Self::Ready(entry) => {
+                write!(
+                    f,
+                    "ready/{}/{}/{}/{:015}/{}",
+                    entry.queue,
+                    entry.task_type,
+                    entry.priority,
+                    entry.available_at.as_millis(),
+                    entry.id
+                )?;
+                write_limit_key(f, entry)
+            }
+            Self::Later(entry) => {
+                write!(
+                    f,
+                    "later/{:015}/{}/{}/{}/{}",
+                    entry.available_at.as_millis(),
+                    entry.id,
+                    entry.queue,
+                    entry.task_type,
+                    entry.priority
+                )?;
+                write_limit_key(f, entry)
+            }
             Self::Lease {
                 minute,
                 id,
@@ -259,6 +280,7 @@ impl fmt::Display for Key {
             Self::Input { id, sha256 } => write!(f, "data/{}/{id}/input-{sha256}.json", id.shard()),
             Self::Idempotency(sha256) => write!(f, "keys/{sha256}.json"),
             Self::Line(sha256) => write!(f, "{LINES_PREFIX}/{sha256}.json"),
+            Self::Limit(name) => write!(f, "limits/{name}.json"),
             Self::BlobRecord(address) => {
                 write!(
                     f,
@@ -278,6 +300,13 @@ impl fmt::Display for Key {
                 write!(f, "data/{}/{id}/output-{attempt}.json", id.shard())
             }
         }
+    }
+}
+
+fn write_limit_key(f: &mut fmt::Formatter<'_>, entry: &IndexEntry) -> fmt::Result {
+    match &entry.limit_key {
+        Some(key) => write!(f, "/{key}"),
+        None => Ok(()),
     }
 }
 
@@ -313,12 +342,14 @@ fn read(text: &str) -> Option<Key> {
         "ready" => {
             let (queue, task_type, priority, at, id) =
                 (next()?, next()?, next()?, next()?, next()?);
-            Key::Ready(read_entry(queue, task_type, priority, at, id)?)
+            let entry = read_entry(queue, task_type, priority, at, id)?;
+            Key::Ready(entry.with_limit_key(next())?)
         }
         "later" => {
             let (at, id, queue, task_type, priority) =
                 (next()?, next()?, next()?, next()?, next()?);
-            Key::Later(read_entry(queue, task_type, priority, at, id)?)
+            let entry = read_entry(queue, task_type, priority, at, id)?;
+            Key::Later(entry.with_limit_key(next())?)
         }
         "leases" => {
             next()?;
@@ -330,6 +361,7 @@ fn read(text: &str) -> Option<Key> {
         }
         "keys" => Key::Idempotency(next()?.strip_suffix(".json")?.parse().ok()?),
         "order" => Key::Line(next()?.strip_suffix(".json")?.parse().ok()?),
+        "limits" => Key::Limit(next()?.strip_suffix(".json")?.parse().ok()?),
         "workers" => Key::Worker(next()?.strip_suffix(".json")?.parse().ok()?),
         "blobs" => {
             let kind = next()?;
@@ -381,6 +413,7 @@ fn read_entry(
             .filter(|priority| *priority <= PRIORITY_MAX)?,
         available_at: Timestamp::from_millis(at.parse().ok()?),
         id: id.parse().ok()?,
+        limit_key: None,
     })
 }
 
@@ -395,6 +428,14 @@ mod tests {
             priority,
             available_at: Timestamp::from_millis(millis),
             id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
+            limit_key: None,
+        }
+    }
+
+    fn limited_entry() -> IndexEntry {
+        IndexEntry {
+            limit_key: Some("stripe".parse().unwrap()),
+            ..entry(5, 1_763_238_840_123)
         }
     }
 
@@ -414,6 +455,15 @@ mod tests {
                 Key::Later(entry(5, 1_763_238_840_123)),
                 "later/001763238840123/550e8400-e29b-41d4-a716-446655440000/default/send_email/5",
             ),
+            (
+                Key::Ready(limited_entry()),
+                "ready/default/send_email/5/001763238840123/550e8400-e29b-41d4-a716-446655440000/stripe",
+            ),
+            (
+                Key::Later(limited_entry()),
+                "later/001763238840123/550e8400-e29b-41d4-a716-446655440000/default/send_email/5/stripe",
+            ),
+            (Key::Limit("stripe".parse().unwrap()), "limits/stripe.json"),
             (
                 Key::Lease {
                     minute: 29_387_314,

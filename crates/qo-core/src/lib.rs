@@ -7,7 +7,10 @@
 //! - [`transition`]: every change of a task, and the reasons for rejecting one.
 //! - [`queue_state`]: all live tasks in memory with their indexes, for engines that hold the queue in memory.
 //! - [`document`]: small named documents beside the tasks, such as schedules.
+//! - [`QueueSettings`]: defaults and bounds of a queue.
 //! - [`schedule`]: when schedules submit tasks.
+//! - [`limit`]: how many tasks may run at once, and start within a time.
+//! - [`pause`]: queues and types that claims skip.
 //! - [`keys`]: the keys of a task's objects in a bucket.
 //! - [`Route`]: the partition of a task.
 //! - [`blob`], [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: the building blocks.
@@ -18,15 +21,19 @@ pub mod extra;
 pub mod id;
 pub mod json;
 pub mod keys;
+pub mod limit;
 pub mod limits;
 #[doc(hidden)]
 pub mod names;
+pub mod pause;
 pub mod payload;
+mod queue_settings;
 pub mod queue_state;
 pub mod retry;
 mod route;
 pub mod schedule;
 pub mod task;
+mod text;
 pub mod time;
 pub mod trace;
 pub mod transition;
@@ -35,10 +42,13 @@ pub use blob::BlobAddress;
 pub use document::{DocumentId, DocumentKind, StoredDocument};
 pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
+pub use limit::{Limit, LimitRules, StartLimit};
 pub use names::{
-    Actor, DocumentName, IdempotencyKey, OrderingKey, QueueName, Tag, TaskType, WorkerId,
+    Actor, DocumentName, IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag, TaskType, WorkerId,
 };
+pub use pause::{Pause, PauseNote, PauseTarget, Pauses};
 pub use payload::{Payload, PayloadRef, Sha256};
+pub use queue_settings::{InvalidQueueSettings, QueueSettings, RETENTION_MAX_SECONDS, WAITING_MAX};
 pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};
 pub use route::Route;

@@ -28,6 +28,16 @@ pub const EVENTS_MAX: usize = 64;
 /// The maximum size of a progress message, in bytes. A longer one is truncated.
 pub const PROGRESS_MESSAGE_MAX_BYTES: usize = 256;
 
+/// The maximum size of the reason of a pause, in bytes. A longer one is truncated.
+pub const PAUSE_REASON_MAX_BYTES: usize = 512;
+
+/// The maximum size of the stored log of an attempt, in bytes. Of a longer one the end is kept. Workers keep 16 KiB, which are a third
+/// larger when they are encrypted.
+pub const ATTEMPT_LOG_MAX_BYTES: usize = 24 * 1024;
+
+/// The maximum number of attempts whose logs a task keeps: the last ones.
+pub const ATTEMPT_LOGS_MAX: usize = 3;
+
 /// The maximum number of tags of a task.
 pub const TAGS_MAX: usize = 16;
 
@@ -67,6 +77,19 @@ pub fn cut_text(text: &str, max_bytes: usize) -> Box<str> {
     [&text[..end], MARK].concat().into()
 }
 
+/// Truncates a text to its last `max_bytes`, between two characters, and marks the cut.
+pub fn cut_front(text: &str, max_bytes: usize) -> Box<str> {
+    const MARK: &str = "…";
+    if text.len() <= max_bytes {
+        return text.into();
+    }
+    let mut start = text.len() - max_bytes.saturating_sub(MARK.len());
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    [MARK, &text[start..]].concat().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +101,10 @@ mod tests {
         for max in 3..40 {
             let cut = cut_text(&"äöü€😀".repeat(20), max);
             assert!(cut.len() <= max && cut.ends_with('…'), "{cut}");
+            let cut = cut_front(&"äöü€😀".repeat(20), max);
+            assert!(cut.len() <= max && cut.starts_with('…'), "{cut}");
         }
+        assert_eq!(&*cut_front("short", 5), "short");
+        assert_eq!(&*cut_front("longer", 5), "…er");
     }
 }

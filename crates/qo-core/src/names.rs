@@ -101,35 +101,49 @@ macro_rules! checked_text {
     };
 }
 
-checked_text!(
+/// Defines names, each with what errors call it.
+macro_rules! names {
+    ($($(#[doc = $doc:literal])* $name:ident: $noun:literal,)*) => {
+        $(checked_text!(
+            $(#[doc = $doc])*
+            $name,
+            InvalidName,
+            |text| check_name($noun, text)
+        );)*
+    };
+}
+
+names!(
     /// The kind of work of a task, such as `send_email`. It selects the handler.
-    TaskType,
-    InvalidName,
-    |text| check_name("task type", text)
-);
-checked_text!(
+    TaskType: "task type",
     /// The queue of a task.
-    QueueName,
-    InvalidName,
-    |text| check_name("queue name", text)
-);
-checked_text!(
+    QueueName: "queue name",
     /// The name of a worker process.
-    WorkerId,
-    InvalidName,
-    |text| check_name("worker id", text)
-);
-checked_text!(
+    WorkerId: "worker id",
     /// The name of a document, such as a schedule.
-    DocumentName,
-    InvalidName,
-    |text| check_name("name", text)
+    DocumentName: "name",
+    /// What limits may apply to, given at the submit: a tenant, an account of an API.
+    LimitKey: "limit key",
 );
 
 impl Default for QueueName {
     /// The queue of tasks without an explicit one.
     fn default() -> Self {
         Self("default".into())
+    }
+}
+
+impl DocumentName {
+    /// The name of the document about a queue. Both have the same rules.
+    pub fn of_queue(queue: &QueueName) -> Self {
+        Self(Arc::clone(&queue.0))
+    }
+}
+
+impl QueueName {
+    /// The queue that a document is about.
+    pub fn of_document(name: &DocumentName) -> Self {
+        Self(Arc::clone(&name.0))
     }
 }
 
@@ -159,17 +173,27 @@ fn check_label(kind: &'static str, text: &str, max: usize) -> Result<(), Invalid
     Err(InvalidLabel { kind, text, max })
 }
 
-checked_text!(
+/// Defines labels, each with what errors call it and its maximum length.
+macro_rules! labels {
+    ($($(#[doc = $doc:literal])* $name:ident: $noun:literal up to $max:ident,)*) => {
+        $(checked_text!(
+            $(#[doc = $doc])*
+            $name,
+            InvalidLabel,
+            |text| check_label($noun, text, $max)
+        );)*
+    };
+}
+
+labels!(
     /// A user-defined label of a task, for searching. It is never part of a key.
-    Tag,
-    InvalidLabel,
-    |text| check_label("a tag", text, TAG_MAX_BYTES)
-);
-checked_text!(
+    Tag: "a tag" up to TAG_MAX_BYTES,
     /// Who requested a change of a task, for people to read: a user at a machine, a token's name. It is never part of a key.
-    Actor,
-    InvalidLabel,
-    |text| check_label("an actor", text, ACTOR_MAX_BYTES)
+    Actor: "an actor" up to ACTOR_MAX_BYTES,
+    /// Identifies duplicate submits. It is never part of a key verbatim.
+    IdempotencyKey: "an idempotency key" up to IDEMPOTENCY_KEY_MAX_BYTES,
+    /// Tasks of one queue with the same ordering key run one at a time, in submit order. It is never part of a key verbatim.
+    OrderingKey: "an ordering key" up to ORDERING_KEY_MAX_BYTES,
 );
 
 impl Actor {
@@ -188,19 +212,6 @@ impl Actor {
         Self::new(&cut_text(&printable, ACTOR_MAX_BYTES)).ok()
     }
 }
-
-checked_text!(
-    /// Identifies duplicate submits. It is never part of a key verbatim.
-    IdempotencyKey,
-    InvalidLabel,
-    |text| check_label("an idempotency key", text, IDEMPOTENCY_KEY_MAX_BYTES)
-);
-checked_text!(
-    /// Tasks of one queue with the same ordering key run one at a time, in submit order. It is never part of a key verbatim.
-    OrderingKey,
-    InvalidLabel,
-    |text| check_label("an ordering key", text, ORDERING_KEY_MAX_BYTES)
-);
 
 #[cfg(test)]
 mod tests {

@@ -113,8 +113,7 @@ impl Serialize for Sha256 {
 
 impl<'de> Deserialize<'de> for Sha256 {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        crate::text::parse(deserializer)
     }
 }
 

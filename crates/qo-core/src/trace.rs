@@ -77,8 +77,7 @@ impl Serialize for TraceParent {
 
 impl<'de> Deserialize<'de> for TraceParent {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        crate::text::parse(deserializer)
     }
 }
 

@@ -7,7 +7,8 @@
 //! | 3 | write the ready entry of a task that is now pending | the old entries | the lease reaper, or any process that reads an entry and finds it stale |
 //! | 4 | delete the old entries, later and in batches | nothing | |
 //!
-//! A task with an ordering key has its own steps instead of step 3 ([`super::ordering`]).
+//! A task with an ordering key has its own steps instead of step 3 ([`super::ordering`]). The end of an attempt under a limit also returns its
+//! slots after the swap ([`super::limits`]).
 //!
 //! The lease entry is written before the swap because a running task without one would never be found again. The ready entry is
 //! written after the swap because any process that finds one for a task that is not pending deletes it. The swap carries an
@@ -23,7 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::task::{decode, encode};
-use qo_core::{Action, Command, OpId, Rejection, Task, TaskId};
+use qo_core::{Action, Command, OpId, Rejection, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::operation_name;
 use qo_store::StoreError;
@@ -117,8 +118,23 @@ impl DirectEngine {
         op: OpId,
         action: Action,
     ) -> Result<ChangedTask, EngineError> {
+        let mut now = self.client().now();
+        if operation_name(&action) == "run_now" {
+            // The deletion of the entry with which the task was last claimed may still be in flight. The new entry must have a later time.
+            now = now.max(stored.task.updated_at.plus_millis(1));
+        }
+        self.try_change_at(stored, op, action, now).await
+    }
+
+    /// Changes a task as of a time that is not long past.
+    pub(super) async fn try_change_at(
+        &self,
+        stored: StoredTask,
+        op: OpId,
+        action: Action,
+        now: Timestamp,
+    ) -> Result<ChangedTask, EngineError> {
         let StoredTask { mut task, tag } = stored;
-        let now = self.client().now();
         let before = task.clone();
         let old_lease = index::lease_key(&task);
         let operation = operation_name(&action);
@@ -152,6 +168,7 @@ impl DirectEngine {
             );
         }
         self.shared.watchers.notify(operation, &task);
+        self.return_slots(&before, &task).await;
         Ok(ChangedTask {
             task,
             tag: written.tag().cloned(),

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use qo_core::keys::{IndexEntry, Key};
-use qo_core::limits::{CLAIM_MAX_TASKS, LEASE_MAX_MS};
-use qo_core::{Action, Rejection, Shard, Status, Task, Timestamp};
+use qo_core::limits::CLAIM_MAX_TASKS;
+use qo_core::{Action, QueueName, Rejection, Shard, Status, Task, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
 use super::change::unswappable;
-use super::ordering::Place;
+use super::limits::Slots;
+use super::ordering::LinePosition;
 use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, StoredTask};
 
@@ -31,6 +32,8 @@ pub(super) enum ClaimOutcome {
     Claimed(Box<Task>),
     /// The task cannot be claimed: another worker has it, or the index entry is stale.
     Unavailable,
+    /// A limit of the task has no room.
+    Limited,
     /// The task is not due yet by this process's clock, which may be a little behind the submitter's.
     NotDue(Timestamp),
     /// The store failed.
@@ -66,11 +69,11 @@ impl DirectEngine {
         sink: &mut ClaimSink<'_>,
     ) -> Result<(), EngineError> {
         self.claim_until(request, sink).await?;
-        if sink.count() == 0 && request.max > 0 && !request.queues.is_empty() {
-            let paused = self.paused().await?;
-            if request.queues.iter().all(|queue| paused.contains(queue)) {
-                let queues = request.queues.clone();
-                return Err(EngineError::QueuePaused { queues });
+        let names_any = !request.queues.is_empty() || !request.types.is_empty();
+        if sink.count() == 0 && request.max > 0 && names_any {
+            let pauses = self.known_pauses().await?;
+            if let Some(stopped) = pauses.stop_all(&request.queues, &request.types) {
+                return Err(stopped.into());
             }
         }
         Ok(())
@@ -82,14 +85,7 @@ impl DirectEngine {
         request: &ClaimRequest,
         sink: &mut ClaimSink<'_>,
     ) -> Result<(), EngineError> {
-        let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
-        if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
-            return Err(Rejection::OutOfBounds {
-                field: "lease_ms",
-                allowed: "1 ms to 30 days",
-            }
-            .into());
-        }
+        request.checked_lease_ms(self.config().lease_ms)?;
         if request.max == 0 {
             return Ok(());
         }
@@ -123,6 +119,8 @@ impl DirectEngine {
         request: &ClaimRequest,
         sink: &mut ClaimSink<'_>,
     ) -> Result<Option<Timestamp>, EngineError> {
+        self.limit_rules().await?;
+        self.look_at_gates().await?;
         let mode = self.config().index_mode;
         if mode == IndexMode::LogScan {
             self.claim_by_scan(request, sink).await?;
@@ -156,7 +154,12 @@ impl DirectEngine {
                 .await?;
             if candidates.is_empty() {
                 // Two events come without a signal: a task becomes due, or a task reserved for another worker may be stolen.
-                let next = [self.next_promotion(), self.next_relist(&names)];
+                // Or a limit may have room again.
+                let next = [
+                    self.next_promotion(),
+                    self.next_relist(&names),
+                    self.next_gate(),
+                ];
                 return Ok(next.into_iter().flatten().min());
             }
             self.announce_claims();
@@ -177,6 +180,7 @@ impl DirectEngine {
                 match outcome {
                     ClaimOutcome::Claimed(task) => sink.push(*task),
                     ClaimOutcome::Unavailable => {}
+                    ClaimOutcome::Limited => self.mark_skipped(&name),
                     ClaimOutcome::NotDue(at) => self.relist_at(&name, at),
                     ClaimOutcome::Failed(error) => {
                         self.relist_soon(&name);
@@ -209,6 +213,11 @@ impl DirectEngine {
                 .map(|name| self.ready_list(name, &request.worker)),
         )
         .await?;
+        if self.has_gates() {
+            for list in &lists {
+                list.drop_entries(|entry| self.is_gated(entry));
+            }
+        }
         // Entries that are not taken stay cached for the next claim.
         Ok(take_most_urgent(&lists, count))
     }
@@ -219,20 +228,23 @@ impl DirectEngine {
         request: &ClaimRequest,
         shards: &Arc<[Shard]>,
     ) -> Result<Vec<ReadyListName>, EngineError> {
-        let paused = self.paused().await?;
+        let pauses = self.known_pauses().await?;
         let queues = if request.queues.is_empty() {
             self.queues_with_tasks().await?
         } else {
             request.queues.clone()
         };
         let mut names = Vec::new();
-        for queue in queues.into_iter().filter(|queue| !paused.contains(queue)) {
+        let is_paused = |queue: &QueueName| pauses.queues.contains_key(queue);
+        for queue in queues.into_iter().filter(|queue| !is_paused(queue)) {
             let types = if request.types.is_empty() {
                 self.types_with_tasks(&queue).await?
             } else {
                 request.types.clone()
             };
-            names.extend(types.into_iter().map(|task_type| ReadyListName {
+            let types = types.into_iter();
+            let types = types.filter(|task_type| !pauses.types.contains_key(task_type));
+            names.extend(types.map(|task_type| ReadyListName {
                 queue: queue.clone(),
                 task_type,
                 shards: Arc::clone(shards),
@@ -302,11 +314,11 @@ impl DirectEngine {
             };
         }
         if stored.task.ordering_key.is_some() {
-            match self.place_in_line(&stored.task).await {
-                Ok(Place::Head) => {}
+            match self.position_in_line(&stored.task).await {
+                Ok(LinePosition::Head) => {}
                 // Another program wrote its entry. The entry is left alone, because the task needs the same one when its turn comes.
-                Ok(Place::Behind { .. }) => return ClaimOutcome::Unavailable,
-                Ok(Place::Absent) => {
+                Ok(LinePosition::Behind { .. }) => return ClaimOutcome::Unavailable,
+                Ok(LinePosition::Absent) => {
                     return match self.restore_place(&stored.task).await {
                         Ok(()) => ClaimOutcome::Unavailable,
                         Err(error) => ClaimOutcome::Failed(error),
@@ -316,16 +328,46 @@ impl DirectEngine {
             }
         }
         let lease = self.runtime().new_lease_id();
+        let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
+        // The attempt starts at the time for which its limits have room, however long it takes to find out.
+        let at = self.client().now();
+        if stored.task.available_at > at {
+            return ClaimOutcome::NotDue(stored.task.available_at);
+        }
+        let slots = match self.take_slots(&stored, lease, lease_ms, at).await {
+            Ok(Slots::Taken(slots)) => slots,
+            Ok(Slots::Full) => return ClaimOutcome::Limited,
+            Err(error) => return ClaimOutcome::Failed(error),
+        };
         let (id, tag) = (stored.task.id, stored.tag.clone());
         let action = Action::Claim {
             worker: request.worker.clone(),
             lease,
-            lease_ms: request.lease_ms.unwrap_or(self.config().lease_ms),
+            lease_ms,
         };
-        match self
-            .try_change(stored, self.runtime().new_op_id(), action)
-            .await
-        {
+        let now = self.client().now();
+        let at = if slots.is_empty() { now } else { at };
+        if now.since(at) > Duration::from_millis(lease_ms / 2) {
+            // Too little would be left of the lease.
+            self.take_back_slots(&stored, lease, &slots, false).await;
+            return ClaimOutcome::NotDue(now);
+        }
+        // Only a task with a limit is kept for the case that its slots must be taken back.
+        let read = (!slots.is_empty()).then(|| stored.clone());
+        let op = self.runtime().new_op_id();
+        let result = self.try_change_at(stored, op, action, at).await;
+        match (&result, read) {
+            (Ok(_), _) => self.hold_slots(lease, slots),
+            (Err(EngineError::Rejected(_)), Some(read)) => {
+                self.take_back_slots(&read, lease, &slots, false).await;
+            }
+            (Err(EngineError::Store(StoreError::Conflict { .. })), Some(read)) => {
+                self.take_back_slots(&read, lease, &slots, true).await;
+            }
+            // A claim that is in doubt may have succeeded.
+            _ => {}
+        }
+        match result {
             Ok(changed) => {
                 let task = changed.task;
                 if let Some(tag) = changed.tag {

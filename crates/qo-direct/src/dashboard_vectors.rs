@@ -10,7 +10,8 @@ use std::path::Path;
 use qo_core::task::{decode, encode};
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport, Submission, submit};
 use qo_core::{
-    Action, Command, Jitter, Json, LeaseId, OpId, Payload, PayloadRef, Task, TaskId, Timestamp,
+    Action, Command, Jitter, Json, LeaseId, OpId, PauseNote, PauseTarget, Payload, PayloadRef,
+    Task, TaskId, Timestamp,
 };
 use qo_engine::api::{SubmitRequest, When};
 use qo_engine::payload::digest;
@@ -80,8 +81,16 @@ fn failed(task: Task, kind: FailureKind, error: &str, millis: i64) -> Task {
 }
 
 fn completed(task: Task, output: Option<Payload>, millis: i64) -> Task {
-    let lease = lease();
-    after(task, Action::Complete { lease, output }, millis)
+    let action = Action::Complete {
+        lease: lease(),
+        output,
+    };
+    // The browser keeps logs as they are.
+    let action = Action::Logged {
+        log: "connecting \u{1}\n\"done\" ✓\n".into(),
+        action: Box::new(action),
+    };
+    after(task, action, millis)
 }
 
 /// A task with every field in use.
@@ -91,8 +100,8 @@ fn full() -> Task {
         s.priority = 1;
         s.available_at = Some(at(1_000));
         s.expires_at = Some(at(1_000_000));
-        s.timeout_seconds = 7;
-        s.max_retries = 9;
+        s.timeout_seconds = Some(7);
+        s.max_retries = Some(9);
         s.retry_policy.multiplier = 1.5;
         s.retry_policy.jitter_percent = 0.0;
         s.tags = vec!["customer: Ünal".parse().unwrap(), "b".parse().unwrap()];
@@ -113,7 +122,7 @@ fn full() -> Task {
 
 /// A task with `rounds` failed attempts, whose history may be full or overflow.
 fn eventful(rounds: usize) -> Task {
-    let mut task = submitted(|s| s.max_retries = 1_000);
+    let mut task = submitted(|s| s.max_retries = Some(1_000));
     let mut millis = 0;
     for round in 0..rounds {
         millis += 200_000;
@@ -288,8 +297,8 @@ fn submits() -> Value {
         queue: "bulk".parse().unwrap(),
         priority: 0,
         available: When::InMillis(60_000),
-        timeout_seconds: 7,
-        max_retries: 0,
+        timeout_seconds: Some(7),
+        max_retries: Some(0),
         tags: vec!["ä \"b\"".parse().unwrap()],
         ..plain.clone()
     };
@@ -331,18 +340,36 @@ fn pauses() -> Value {
     let mut record = QueuesRecord::default();
     let mut vectors = Vec::new();
     for step in 0..36_u8 {
-        let queue = ["default", "bulk", "a.b"][usize::from(step) % 3];
-        let paused = step % 2 == 0;
+        let name = ["default", "bulk", "a.b"][usize::from(step) % 3];
+        let target = if step % 5 < 3 {
+            PauseTarget::Queue(name.parse().unwrap())
+        } else {
+            PauseTarget::Type(name.parse().unwrap())
+        };
+        // A long reason is truncated between two characters.
+        let long = "für immer ".repeat(60);
+        let reason = ["", "the provider is down", long.as_str()][usize::from(step) / 2 % 3];
+        let note = (step % 3 != 1).then(|| PauseNote {
+            by: (step % 4 < 3).then(|| "dashboard".parse().unwrap()),
+            reason: Some(reason.to_owned()),
+        });
         let before = (step > 0).then(|| serde_json::to_string(&record).unwrap());
         let (op, now) = (op(u128::from(step) + 1), at(i64::from(step)));
-        record.set(&queue.parse().unwrap(), paused, op, now);
+        let mut pauses = record.pauses();
+        let is_changed = pauses.set(&target, note.clone(), now);
+        if is_changed {
+            record.set(pauses, op, now);
+        }
         vectors.push(json!({
             "before": before,
-            "queue": queue,
-            "paused": paused,
+            "target": match &target {
+                PauseTarget::Queue(queue) => json!({ "queue": queue }),
+                PauseTarget::Type(name) => json!({ "type": name }),
+            },
+            "note": note.map(|note| json!({ "by": note.by, "reason": note.reason })),
             "op": op,
             "now": now,
-            "after": serde_json::to_string(&record).unwrap(),
+            "after": is_changed.then(|| serde_json::to_string(&record).unwrap()),
         }));
     }
     json!(vectors)

@@ -184,20 +184,20 @@ fn deal_batch(rank: Rank, slots: u64, from: u64, to: u64, until: Option<Timestam
 }
 
 /// Where in a long index a worker begins, and its rank among the workers there.
-pub(super) struct Place {
+pub(super) struct StartingPoint {
     pub(super) number: u64,
     pub(super) rank: Rank,
 }
 
 /// The place of a worker in an index of several pages; `None` if one page has enough for all workers.
-pub(super) fn place_of(rank: Rank, page_size: usize) -> Option<Place> {
+pub(super) fn place_of(rank: Rank, page_size: usize) -> Option<StartingPoint> {
     let per_place = u64::try_from((page_size / SHARE).max(1)).unwrap_or(u64::MAX);
     if rank.count <= per_place {
         return None;
     }
     let number = rank.rank / per_place;
     let count = per_place.min(rank.count - number * per_place);
-    Some(Place {
+    Some(StartingPoint {
         number,
         rank: Rank {
             rank: rank.rank % per_place,
@@ -218,6 +218,7 @@ pub(super) fn start_of(first_page: &[IndexEntry], place: u64) -> Option<String> 
     let start = IndexEntry {
         available_at: first.available_at.plus_millis(distance_ms),
         id: TaskId::from_bytes([0; 16]),
+        limit_key: None,
         ..first.clone()
     };
     Some(Key::Ready(start).to_string())
@@ -307,24 +308,12 @@ mod tests {
                 }
             }
         }
-        let everybody = deal(
-            Rank {
-                rank: 3,
-                count: 1_000,
-            },
-            4,
-            added(0, None, 4_000),
-        );
-        assert_eq!(everybody, Deal::Everybody);
-        let counted_anew = deal(
-            Rank {
-                rank: 3,
-                count: 1_000,
-            },
-            4,
-            added(70, None, 5),
-        );
-        assert_eq!(counted_anew, Deal::Everybody);
+        let (rank, count) = (3, 1_000);
+        let too_many = added(0, None, 4_000);
+        let counted_anew = added(70, None, 5);
+        for added in [too_many, counted_anew] {
+            assert_eq!(deal(Rank { rank, count }, 4, added), Deal::Everybody);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use qo_core::document::{DOCUMENTS_MAX, DocumentChange, DocumentOutcome};
 use qo_core::keys::{document_key, document_of, documents_prefix};
-use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
+use qo_core::limit::StartWindow;
 use qo_core::transition::submit;
 use qo_core::{DocumentId, DocumentKind, OpId, StoredDocument};
 use qo_engine::EngineError;
@@ -36,7 +36,8 @@ use qo_store::client::{Object, PAGE_LIMIT_MAX, Tag};
 use qo_store::runtime::RuntimeExt;
 
 use super::change::in_doubt;
-use super::signal_record::SETTINGS;
+use super::signal_record::settings_topic;
+use super::submit::Admission;
 use super::{DirectEngine, lock};
 
 /// How often a change is tried.
@@ -95,7 +96,7 @@ impl DirectEngine {
     }
 
     fn is_list_fresh(&self, kind: DocumentKind) -> bool {
-        let epoch = self.shared.signal.epoch_of(SETTINGS);
+        let epoch = self.shared.signal.epoch_of(settings_topic(kind));
         let at = self.runtime().monotonic();
         let listed = lock(&self.shared.documents.cache)
             .listed
@@ -108,7 +109,7 @@ impl DirectEngine {
 
     /// Updates the cache to what is stored. Reads only objects that have changed.
     async fn list_documents(&self, kind: DocumentKind) -> Result<(), EngineError> {
-        let epoch = self.shared.signal.epoch_of(SETTINGS);
+        let epoch = self.shared.signal.epoch_of(settings_topic(kind));
         let at = self.runtime().monotonic();
         let mut found = Vec::new();
         let mut after: Option<String> = None;
@@ -126,17 +127,17 @@ impl DirectEngine {
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         let changed: Vec<DocumentId> = {
-            let mut cache = lock(&self.shared.documents.cache);
+            let cache = lock(&self.shared.documents.cache);
             let is_found = |id: &DocumentId| found.binary_search_by(|(one, _)| one.cmp(id)).is_ok();
-            cache
-                .documents
-                .retain(|id, _| id.kind != kind || is_found(id));
+            // Removed documents are listed, too, so a document that is known and not listed is read: the list may be stale.
+            let unlisted = (cache.documents.keys()).filter(|id| id.kind == kind && !is_found(id));
             let is_known = |id: &DocumentId, tag: &Tag| {
                 let cached = cache.documents.get(id);
                 cached.is_some_and(|cached| cached.tag.matches(tag))
             };
             let unknown = found.iter().filter(|(id, tag)| !is_known(id, tag));
-            unknown.map(|(id, _)| id.clone()).collect()
+            let unknown = unknown.map(|(id, _)| id.clone());
+            unknown.chain(unlisted.cloned()).collect()
         };
         let mut reads = futures_util::stream::iter(changed)
             .map(|id| async move { self.read_document(&id).await })
@@ -161,7 +162,7 @@ impl DirectEngine {
         let object = match self.client().get(&document_key(id)).await {
             Ok(object) => object,
             Err(StoreError::NotFound { .. }) => {
-                self.forget_document(id);
+                lock(&self.shared.documents.cache).documents.remove(id);
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -223,19 +224,14 @@ impl DirectEngine {
         let now = self.client().now();
         for request in submits {
             let (id, op) = (self.new_task_id(), self.runtime().new_op_id());
-            let input = qo_engine::payload::place(
-                "input",
-                &request.input,
-                INLINE_PAYLOAD_MAX_BYTES,
-                self.config().payload_max_bytes,
-            )?;
+            let input = self.place_input(&request.input)?;
             submit(request.clone().into_submission(id, input, now), op, now)?;
         }
         Ok(())
     }
 
     async fn submit_with_document(&self, submits: Vec<SubmitRequest>) -> Result<(), EngineError> {
-        for result in self.submit_all(submits).await {
+        for result in self.submit_all(submits, Admission::Exempt).await {
             result.map_err(in_doubt)?;
         }
         Ok(())
@@ -292,12 +288,17 @@ impl DirectEngine {
                         // Somebody has built upon it since.
                         None => self.forget_document(id),
                     }
-                    self.shared.signal.touch_known(SETTINGS, 1);
+                    if id.kind == DocumentKind::Queues {
+                        self.settings_changed(id);
+                    } else {
+                        self.shared.signal.touch_known(settings_topic(id.kind), 1);
+                    }
                     return Ok(next);
                 }
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
                 Err(error) => {
                     self.forget_document(id);
+                    self.settings_changed(id);
                     return Err(error.into());
                 }
             }
@@ -337,14 +338,19 @@ impl DirectEngine {
         }
     }
 
+    /// Forgets a document of which this process no longer knows what is stored. The cached list lacks it from now on, so it is not used
+    /// again: a schedule or a setting must not disappear because one write was in doubt.
     fn forget_document(&self, id: &DocumentId) {
-        lock(&self.shared.documents.cache).documents.remove(id);
+        let mut cache = lock(&self.shared.documents.cache);
+        cache.documents.remove(id);
+        cache.listed.remove(&id.kind);
     }
 }
 
 /// What is returned for a document that does not exist and was to be removed.
 fn removed(op: OpId, now: qo_core::Timestamp) -> StoredDocument {
     StoredDocument {
+        starts: StartWindow::default(),
         revision: 0,
         op_id: op,
         recent_ops: Vec::new(),

@@ -6,16 +6,17 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use qo_core::keys::Key;
 use qo_core::task::Event;
-use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{Json, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
 
 use super::DirectEngine;
 use super::claim::ClaimSink;
+use super::submit::Admission;
 
 #[async_trait]
 impl Engine for DirectEngine {
@@ -24,14 +25,14 @@ impl Engine for DirectEngine {
     }
 
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        self.submit_one(request).await
+        self.submit_one(request, Admission::Bounded).await
     }
 
     async fn submit_many(
         &self,
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>> {
-        self.submit_all(requests).await
+        self.submit_all(requests, Admission::Bounded).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
@@ -86,13 +87,8 @@ impl Engine for DirectEngine {
         }
     }
 
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        self.list_tasks(filter, cursor, limit).await
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        self.list_tasks(query).await
     }
 
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
@@ -123,12 +119,16 @@ impl Engine for DirectEngine {
         self.remove_worker(worker).await
     }
 
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.set_paused(queue, true).await
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError> {
+        self.change_pause(target, note).await
     }
 
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.set_paused(queue, false).await
+    async fn pauses(&self) -> Result<Pauses, EngineError> {
+        Ok((*self.pauses_now().await?).clone())
     }
 
     async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {

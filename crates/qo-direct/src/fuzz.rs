@@ -2,7 +2,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
-use qo_core::{OpId, QueueName, TaskId, Timestamp};
+use qo_core::{OpId, PauseNote, QueueName, TaskId, TaskType, Timestamp};
 use qo_engine::api::WorkerInfo;
 use qo_engine::fuzz::round_trip;
 use qo_store::client::{Authorship, carries_operation};
@@ -17,11 +17,14 @@ pub fn direct_records(bytes: &[u8]) {
     let op = OpId::from_random(1);
     let now = Timestamp::from_millis(1_763_238_840_123);
     if let Some(mut record) = round_trip::<QueuesRecord>(bytes) {
-        if let Ok(queue) = "reports".parse() {
-            let before = record.clone();
-            record.set(&queue, true, op, now);
-            assert_ne!(record, before);
+        let before = record.clone();
+        let mut pauses = record.pauses();
+        if let Ok(task_type) = "reports".parse::<TaskType>() {
+            pauses.set(&task_type.into(), Some(PauseNote::default()), now);
         }
+        record.set(pauses.clone(), op, now);
+        assert_ne!(record, before);
+        assert_eq!(record.pauses(), pauses);
         let written = serde_json::to_vec(&record).unwrap_or_default();
         assert_eq!(carries_operation(&written, &op), Some(Authorship::Latest));
     }

@@ -5,6 +5,20 @@
 //! whose window has ended is replaced by compare-and-swap. The task takes the end of its window from the record, so a task that is
 //! created late holds its key no longer than the record says.
 //!
+//! # Keys that are held for part of a task's life
+//!
+//! A task may hold its key only until it is started or finished ([`KeyHold`]). The record does not change then: whoever finds it reads the
+//! task that it names, which it reads anyway, and the task says whether it holds the key.
+//!
+//! | step | what | a crash right after it leaves |
+//! | --- | --- | --- |
+//! | 1 | read the record and its task | nothing |
+//! | 2a | the task does not hold the key: swap the record, which names the id of a new task. Of several submits one wins; the others begin again and find the winner's id | a key whose task does not exist, as above: the next submit creates it |
+//! | 2b | the task holds the key and is to be replaced or postponed: swap the task, if it has not changed since step 1. If it has, begin again: it may have started | the change is made. If its due time is another, its index entry is stale; whoever reads the entry writes the right one ([`super::change`]) |
+//! | 3 | write the index entry of a postponed task, delete the old one | nothing |
+//!
+//! A task whose record is unknown to an older version (`min_reader`) makes that version's submit with the key fail, and changes nothing.
+//!
 //! # Submits that race a purge
 //!
 //! A purge releases the key before it deletes the task, and adds the task to `purged` in the key's record. A submit that has read the
@@ -24,7 +38,7 @@
 
 use bytes::Bytes;
 use qo_core::keys::Key;
-use qo_core::task::ScopedKey;
+use qo_core::task::{KeyHold, ScopedKey};
 use qo_core::{OpId, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
@@ -45,6 +59,9 @@ pub(super) struct KeyRecord {
     created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
+    /// How long the task holds the key, for a submit that has to create the task.
+    #[serde(default, skip_serializing_if = "is_kept")]
+    hold: KeyHold,
     op_id: OpId,
     /// The operations that wrote the replaced records, newest last.
     #[serde(default)]
@@ -80,15 +97,17 @@ impl DirectEngine {
             task_id: id,
             created_at: now,
             until: idempotency.window_ms.map(|millis| now.plus_millis(millis)),
+            hold: request.uniqueness.hold,
             op_id: op,
             recent_ops: Vec::new(),
             purged: Vec::new(),
         };
-        let until = record.until;
+        let (until, hold) = (record.until, record.hold);
         let owned = || {
             KeyOwner::Caller(HeldKey {
                 id,
                 until,
+                hold,
                 submitted_at: now,
             })
         };
@@ -119,16 +138,33 @@ impl DirectEngine {
                 Err(error) => return Err(error.into()),
             };
             let holder = decode(&key, &object.body)?;
+            // A repeated submit of an id finds its task, whoever holds the key by now.
+            if let Some(id) = request.id.filter(|id| *id != holder.task_id) {
+                match self.read(id).await {
+                    Ok(stored) => return Ok(KeyOwner::Existing(Box::new(stored))),
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
             if holder.until.is_none_or(|until| now < until) {
-                return match self.read(holder.task_id).await {
-                    Ok(stored) => Ok(KeyOwner::Existing(Box::new(stored.task))),
-                    Err(error) if error.is_not_found() => Ok(KeyOwner::Caller(HeldKey {
-                        id: holder.task_id,
-                        until: holder.until,
-                        submitted_at: now,
-                    })),
-                    Err(error) => Err(error),
-                };
+                match self.read(holder.task_id).await {
+                    Ok(stored)
+                        if request.id == Some(stored.task.id) || stored.task.key_holds(now) =>
+                    {
+                        return Ok(KeyOwner::Existing(Box::new(stored)));
+                    }
+                    // It was started or has finished, and no longer holds the key.
+                    Ok(_) => {}
+                    Err(error) if error.is_not_found() => {
+                        return Ok(KeyOwner::Caller(HeldKey {
+                            id: holder.task_id,
+                            until: holder.until,
+                            hold: holder.hold,
+                            submitted_at: now,
+                        }));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             record.recent_ops = holder.recent_ops;
             record.op_id = holder.op_id;
@@ -147,6 +183,26 @@ impl DirectEngine {
             }
         }
         Err(EngineError::Contended { id })
+    }
+
+    /// The task that holds a key, if there is one.
+    pub(super) async fn key_holder(&self, scoped: &ScopedKey) -> Result<Option<Task>, EngineError> {
+        let key = record_key(scoped).to_string();
+        let object = match self.client().get(&key).await {
+            Ok(object) => object,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let record = decode(&key, &object.body)?;
+        let now = self.client().now();
+        if record.until.is_some_and(|until| until <= now) {
+            return Ok(None);
+        }
+        match self.read(record.task_id).await {
+            Ok(stored) => Ok(Some(stored.task).filter(|task| task.key_holds(now))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether a task with a key that nobody has claimed yet was purged before it was created: see the module's documentation.
@@ -236,6 +292,14 @@ impl KeyRecord {
 /// The object key of an idempotency key's record.
 pub(super) fn record_key(scoped: &ScopedKey) -> Key {
     Key::Idempotency(qo_engine::payload::digest(scoped.canonical().as_bytes()))
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_kept(hold: &KeyHold) -> bool {
+    *hold == KeyHold::Kept
 }
 
 fn encode(key: &str, record: &KeyRecord) -> Result<Bytes, EngineError> {

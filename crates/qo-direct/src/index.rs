@@ -33,10 +33,11 @@ pub(super) fn all_keys(task: &Task, now: Timestamp) -> Vec<Key> {
 
 /// The entries of a task that a change makes stale.
 pub(super) fn stale_keys(before: &Task, after: &Task, now: Timestamp) -> Vec<Key> {
-    let kept = lease_key(after);
+    // A task whose input is replaced keeps its entry.
+    let kept = all_keys(after, now);
     all_keys(before, now)
         .into_iter()
-        .filter(|key| kept.as_ref() != Some(key))
+        .filter(|key| !kept.contains(key))
         .collect()
 }
 

@@ -36,10 +36,11 @@ const CORS_MAX_AGE_SECONDS: u32 = 3_600;
 /// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless; those of a collected blob would keep its
 /// bytes for ever. The last two are those of broker mode: SlateDB replaces its files, and the JSON engine writes its one object for every
 /// group of changes.
-const SHORT_LIVED: [&str; 10] = [
+const SHORT_LIVED: [&str; 11] = [
     "ready/",
     "later/",
     "leases/",
+    "limits/",
     "order/",
     "workers/",
     "meta/",

@@ -226,10 +226,7 @@ impl DirectEngine {
         let prefix = leases_prefix(shard);
         let mut after = None;
         loop {
-            let page = self
-                .client()
-                .page(&prefix, after.as_deref(), PAGE_LIMIT_MAX)
-                .await?;
+            let page = self.full_page(&prefix, after.as_deref()).await?;
             let all_due = self.check_page(&page, duties, report).await;
             match page.next {
                 Some(next) if all_due => after = Some(next),

@@ -19,8 +19,9 @@
 //! | roster of workers | 1 per minute and bucket, by the first of several workers | 1 per 10 to 30 s and busy worker, answered with 304 | 1 per minute and bucket | |
 //! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
-//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET. An ordering key
-//! adds two PUT and three or four GET ([`ordering`]).
+//! The settings of a queue add a GET now and then, and none per task ([`queue_settings`]). A large payload adds one PUT when it is written
+//! and one GET when it is read. An idempotency key adds one PUT and one GET. An ordering key adds two PUT and three or four GET
+//! ([`ordering`]), and a limit up to two PUT and two GET ([`limits`]).
 
 mod activity;
 mod change;
@@ -43,6 +44,7 @@ mod index_gc;
 mod init;
 mod lease_reaper;
 mod left_alone;
+mod limits;
 mod list;
 mod list_newest;
 pub mod maintenance;
@@ -54,7 +56,9 @@ mod paused_queues;
 mod payload;
 mod peers;
 mod purge;
+mod queue_settings;
 mod ready_cache;
+mod record_head;
 mod repair;
 mod roster;
 mod scan;
@@ -65,6 +69,7 @@ mod stats;
 mod submit;
 mod sweeper;
 mod task_counts;
+mod uniqueness;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -73,10 +78,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qo_core::{LeaseId, Task};
-use qo_store::StoreClient;
 use qo_store::admin::BucketAdmin;
-use qo_store::client::Tag;
+use qo_store::client::{PAGE_LIMIT_MAX, Page, Tag};
 use qo_store::runtime::Runtime;
+use qo_store::{StoreClient, StoreError};
 
 pub use config::{DirectConfig, IndexMode};
 pub use doctor::{DoctorCheck, DoctorOptions, DoctorReport, Health, doctor};
@@ -94,10 +99,12 @@ use self::documents::Documents;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
 use self::left_alone::LeftAlone;
+use self::limits::Limits;
 use self::names::Names;
 use self::ordering::LineLocks;
 use self::paused_queues::PausedQueues;
 use self::peers::Peers;
+use self::queue_settings::KnownSettings;
 use self::ready_cache::ReadyCache;
 use self::scan::TaskScans;
 use self::scheduled::Scheduled;
@@ -127,6 +134,7 @@ struct EngineShared {
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
     left_alone: LeftAlone,
+    limits: Limits,
     line_locks: LineLocks,
     names: Names,
     peers: Peers,
@@ -139,6 +147,7 @@ struct EngineShared {
     /// How often the waits of all claims were ended.
     waits_ended: AtomicU64,
     documents: Documents,
+    queue_settings: KnownSettings,
 }
 
 /// A task and the tag of its object.
@@ -166,6 +175,7 @@ impl DirectEngine {
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
                 left_alone: LeftAlone::default(),
+                limits: Limits::default(),
                 line_locks: LineLocks::default(),
                 names: Names::default(),
                 peers: Peers::default(),
@@ -176,6 +186,7 @@ impl DirectEngine {
                 watchers: Watchers::default(),
                 waits_ended: AtomicU64::new(0),
                 documents: Documents::default(),
+                queue_settings: KnownSettings::default(),
                 index_gc,
                 signal,
                 client,
@@ -189,6 +200,11 @@ impl DirectEngine {
     /// The store client.
     pub fn client(&self) -> &StoreClient {
         &self.shared.client
+    }
+
+    /// Lists the largest page that a store returns.
+    async fn full_page(&self, prefix: &str, after: Option<&str>) -> Result<Page, StoreError> {
+        self.client().page(prefix, after, PAGE_LIMIT_MAX).await
     }
 
     fn runtime(&self) -> &dyn Runtime {

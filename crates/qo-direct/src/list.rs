@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use qo_core::Task;
 use qo_core::keys::{Key, TASKS_PREFIX, tasks_prefix};
 use qo_engine::EngineError;
-use qo_engine::api::{TaskFilter, TaskOrder, TaskPage, invalid_cursor};
+use qo_engine::api::{TaskOrder, TaskPage, TaskQuery, invalid_cursor};
 use qo_store::client::PAGE_LIMIT_MAX;
 
 use super::DirectEngine;
@@ -17,15 +17,11 @@ const READ_MAX: usize = 10_000;
 const LIMIT_MAX: usize = 1_000;
 
 impl DirectEngine {
-    pub(super) async fn list_tasks(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let limit = limit.clamp(1, LIMIT_MAX);
+    pub(super) async fn list_tasks(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let limit = query.limit.clamp(1, LIMIT_MAX);
+        let TaskQuery { filter, cursor, .. } = query;
         if filter.order == TaskOrder::Newest {
-            return self.list_newest(filter, cursor, limit).await;
+            return self.list_newest(TaskQuery { limit, ..query }).await;
         }
         let prefix = filter
             .shard

@@ -20,7 +20,7 @@ use futures_util::future::try_join_all;
 use qo_core::keys::{Key, TASKS_PREFIX, tasks_prefix};
 use qo_core::{Shard, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{NEWEST_CURSOR, TaskFilter, TaskPage, invalid_cursor};
+use qo_engine::api::{NEWEST_CURSOR, TaskFilter, TaskPage, TaskQuery, invalid_cursor};
 use qo_store::client::PAGE_LIMIT_MAX;
 
 use super::DirectEngine;
@@ -39,17 +39,17 @@ const AHEAD_MS: u64 = 60 * 60 * 1_000;
 
 /// Where a list continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CursorPosition {
     /// Going back in time: at the ids whose order is below this.
     Below(u128),
     /// Behind all times: at the ids whose order is above this.
     Above(u128),
 }
 
-/// The place of a list, and the order below which ids have times.
+/// The position of a list, and the order below which ids have times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
-    place: Place,
+    position: CursorPosition,
     start: u128,
 }
 
@@ -58,7 +58,7 @@ impl Cursor {
     fn begin(now: Timestamp) -> Self {
         let start = TaskId::time_order_from(now.plus_millis(AHEAD_MS));
         Self {
-            place: Place::Below(start),
+            position: CursorPosition::Below(start),
             start,
         }
     }
@@ -69,19 +69,19 @@ impl Cursor {
         let (direction, id) = rest.split_once('-')?;
         let start = Timestamp::from_millis(start.parse().ok()?);
         let order = id.parse::<TaskId>().ok()?.time_order();
-        let place = match direction {
-            "below" => Place::Below(order),
-            "above" => Place::Above(order),
+        let position = match direction {
+            "below" => CursorPosition::Below(order),
+            "above" => CursorPosition::Above(order),
             _ => return None,
         };
         let start = TaskId::time_order_from(start);
-        Some(Self { place, start })
+        Some(Self { position, start })
     }
 
     fn text(self) -> String {
-        let (direction, order) = match self.place {
-            Place::Below(order) => ("below", order),
-            Place::Above(order) => ("above", order),
+        let (direction, order) = match self.position {
+            CursorPosition::Below(order) => ("below", order),
+            CursorPosition::Above(order) => ("above", order),
         };
         let start = time_of(self.start).as_millis();
         let id = TaskId::at_time_order(order);
@@ -102,13 +102,9 @@ struct Read {
 }
 
 impl DirectEngine {
-    pub(super) async fn list_newest(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let mut cursor = match cursor {
+    pub(super) async fn list_newest(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let TaskQuery { filter, limit, .. } = query;
+        let mut cursor = match query.cursor {
             None => Cursor::begin(self.client().now()),
             Some(text) => Cursor::parse(text).ok_or_else(invalid_cursor)?,
         };
@@ -126,8 +122,8 @@ impl DirectEngine {
         }
         let mut span_ms = SPAN_FIRST_MS;
         for _ in 0..SPANS_MAX {
-            let (orders, next) = match cursor.place {
-                Place::Below(end) => {
+            let (orders, next) = match cursor.position {
+                CursorPosition::Below(end) => {
                     let from = time_of(end).minus_millis(span_ms);
                     let begin = TaskId::time_order_from(from);
                     let Some(orders) = self.span(filter, begin, end).await? else {
@@ -139,14 +135,14 @@ impl DirectEngine {
                         span_ms = span_ms.saturating_mul(SPAN_GROWTH);
                     }
                     let next = match begin {
-                        0 => Place::Above(cursor.start.saturating_sub(1)),
-                        begin => Place::Below(begin),
+                        0 => CursorPosition::Above(cursor.start.saturating_sub(1)),
+                        begin => CursorPosition::Below(begin),
                     };
                     (orders, Some(next))
                 }
-                Place::Above(last) => {
+                CursorPosition::Above(last) => {
                     let (orders, reached) = self.ascending(filter, last).await?;
-                    (orders, reached.map(Place::Above))
+                    (orders, reached.map(CursorPosition::Above))
                 }
             };
             let reached = self.read_in_order(orders, filter, limit, &mut read).await?;
@@ -157,7 +153,7 @@ impl DirectEngine {
                 });
             }
             match next {
-                Some(place) => cursor.place = place,
+                Some(position) => cursor.position = position,
                 None => {
                     return Ok(TaskPage {
                         tasks: read.tasks,
@@ -292,21 +288,21 @@ impl DirectEngine {
 impl Cursor {
     /// The cursor behind an id that was read.
     fn moved_to(self, order: u128) -> Self {
-        let place = if order < self.start {
-            Place::Below(order)
+        let position = if order < self.start {
+            CursorPosition::Below(order)
         } else {
-            Place::Above(order)
+            CursorPosition::Above(order)
         };
-        Self { place, ..self }
+        Self { position, ..self }
     }
 }
 
-/// The ids from a place on, in the order of the list.
+/// The ids from a position on, in the order of the list.
 fn in_order(ids: &[TaskId], cursor: Cursor) -> Vec<u128> {
     let orders: Vec<u128> = ids.iter().map(TaskId::time_order).collect();
-    let (below, above) = match cursor.place {
-        Place::Below(end) => (end, Some(cursor.start)),
-        Place::Above(last) => (0, last.checked_add(1)),
+    let (below, above) = match cursor.position {
+        CursorPosition::Below(end) => (end, Some(cursor.start)),
+        CursorPosition::Above(last) => (0, last.checked_add(1)),
     };
     let mut timed: Vec<u128> = orders
         .iter()
@@ -360,8 +356,11 @@ mod tests {
         let begin = Cursor::begin(now);
         assert_eq!(Cursor::parse(&begin.text()), Some(begin));
         let id: TaskId = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
-        for place in [Place::Below(id.time_order()), Place::Above(id.time_order())] {
-            let cursor = Cursor { place, ..begin };
+        for position in [
+            CursorPosition::Below(id.time_order()),
+            CursorPosition::Above(id.time_order()),
+        ] {
+            let cursor = Cursor { position, ..begin };
             assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
         }
         for bad in [

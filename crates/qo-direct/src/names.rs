@@ -20,12 +20,12 @@ const ANSWERS_MAX: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Names {
     /// By queue; `None` is the list of the queues.
-    answers: Mutex<BTreeMap<Option<QueueName>, Answer>>,
+    answers: Mutex<BTreeMap<Option<QueueName>, CachedFolders>>,
 }
 
 /// The folders below a prefix.
 #[derive(Debug, Clone)]
-struct Answer {
+struct CachedFolders {
     at: Duration,
     /// The epoch of the signal before the LIST.
     epoch: u64,
@@ -91,7 +91,11 @@ impl DirectEngine {
     }
 
     /// The folders below a prefix. A known answer must be at least as new as the epoch `since`.
-    async fn folders(&self, queue: Option<&QueueName>, since: u64) -> Result<Answer, EngineError> {
+    async fn folders(
+        &self,
+        queue: Option<&QueueName>,
+        since: u64,
+    ) -> Result<CachedFolders, EngineError> {
         let at = self.runtime().monotonic();
         let (epoch, all_changed) = (self.shared.signal.epoch(), self.shared.signal.all_changed());
         let known = lock(&self.shared.names.answers)
@@ -108,7 +112,7 @@ impl DirectEngine {
             |queue| format!("{READY_PREFIX}/{queue}"),
         );
         let names = self.client().folders(&prefix).await?.into_iter().collect();
-        let answer = Answer { at, epoch, names };
+        let answer = CachedFolders { at, epoch, names };
         let mut answers = lock(&self.shared.names.answers);
         if answers.len() >= ANSWERS_MAX {
             answers.clear();

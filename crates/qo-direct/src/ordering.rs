@@ -101,7 +101,7 @@ struct StoredLine {
 
 /// The place of a task in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum LinePosition {
     Head,
     /// Behind this task; `ahead` tasks are before it.
     Behind {
@@ -113,15 +113,15 @@ pub(super) enum Place {
 }
 
 impl StoredLine {
-    fn place_of(&self, task: &Task) -> Place {
+    fn position_of(&self, task: &Task) -> LinePosition {
         let position = (self.record.tasks.iter()).position(|place| *place == LinePlace::of(task));
         match (position, self.record.tasks.first()) {
-            (Some(0), _) => Place::Head,
-            (Some(ahead), Some(head)) => Place::Behind {
+            (Some(0), _) => LinePosition::Head,
+            (Some(ahead), Some(head)) => LinePosition::Behind {
                 head: head.id,
                 ahead,
             },
-            _ => Place::Absent,
+            _ => LinePosition::Absent,
         }
     }
 }
@@ -307,10 +307,10 @@ impl DirectEngine {
     }
 
     /// The place of a task in its line.
-    pub(super) async fn place_in_line(&self, task: &Task) -> Result<Place, EngineError> {
+    pub(super) async fn position_in_line(&self, task: &Task) -> Result<LinePosition, EngineError> {
         match task.ordering_line() {
-            None => Ok(Place::Head),
-            Some(line) => Ok(self.read_line(&line).await?.place_of(task)),
+            None => Ok(LinePosition::Head),
+            Some(line) => Ok(self.read_line(&line).await?.position_of(task)),
         }
     }
 
@@ -338,8 +338,9 @@ impl DirectEngine {
         if task.status != Status::Pending {
             return Ok(None);
         }
-        let Place::Behind { head, ahead } = self.place_in_line(task).await? else {
-            return Ok(None);
+        let LinePosition::Behind { head, ahead } = self.position_in_line(task).await? else {
+            let wait = self.find_limit_wait(task).await?;
+            return Ok(wait.map(WaitReason::Limit));
         };
         let stopped = match self.read(head).await {
             Ok(stored) => stored.task.stops_line(),
@@ -386,7 +387,7 @@ impl DirectEngine {
         record: &mut LineRecord,
         op: OpId,
     ) -> Result<bool, EngineError> {
-        record.set_operation(op);
+        record.head.set_operation(op);
         let key = Key::Line(stored.digest).to_string();
         let body = serde_json::to_vec(record).map_err(|error| corrupt(&key, &error))?;
         let body = Bytes::from(body);

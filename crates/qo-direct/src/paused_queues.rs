@@ -1,14 +1,19 @@
-//! The paused queues: one small object, changed by compare-and-swap and read by workers after a signal of its topic.
+//! The paused queues and types: one small object, changed by compare-and-swap and read by workers after a signal of its topic.
 //!
-//! A damaged object must not stop the claims of all queues. A process then goes on with the queues that it last read as paused, or
-//! with none, and warns; the next pause or resume replaces the object.
+//! A damaged object must not stop the claims of all queues. A process then goes on with what it last read as paused, or with nothing, and
+//! warns; the next pause or resume replaces the object.
+//!
+//! `paused` has had the same form since the first version: queues, each with a time. Types and notes are fields of their own, so that a
+//! version that does not know them still reads which queues are paused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use qo_core::extra::Extra;
 use qo_core::keys::QUEUES_KEY;
-use qo_core::{OpId, QueueName, Timestamp};
+use qo_core::{Actor, OpId, Pause, PauseNote, PauseTarget, Pauses, QueueName, TaskType, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
@@ -17,38 +22,85 @@ use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
 use super::change::in_doubt;
+use super::record_head::RecordHead;
 use super::signal_record::QUEUES;
 
 /// How often a change of the record is tried.
 const TRIES_MAX: u32 = 32;
-/// How many operations the record keeps.
-const RECENT_OPS_MAX: usize = 32;
 
 /// The stored record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct QueuesRecord {
-    revision: u64,
-    #[serde(default)]
-    op_id: Option<OpId>,
-    #[serde(default)]
-    recent_ops: Vec<OpId>,
+    #[serde(flatten)]
+    head: RecordHead,
     /// The paused queues, with the time when each was paused.
     #[serde(default)]
     paused: BTreeMap<QueueName, Timestamp>,
+    /// The paused types, with the time when each was paused.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    paused_types: BTreeMap<TaskType, Timestamp>,
+    /// Who paused a queue, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    queue_notes: BTreeMap<QueueName, StoredNote>,
+    /// Who paused a type, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    type_notes: BTreeMap<TaskType, StoredNote>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    extra: Extra,
+}
+
+/// Who paused, and why.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct StoredNote {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<Actor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// The pauses of all names, each with its note.
+fn join<N: Ord + Clone>(
+    paused: &BTreeMap<N, Timestamp>,
+    notes: &BTreeMap<N, StoredNote>,
+) -> BTreeMap<N, Pause> {
+    let one = |(name, since): (&N, &Timestamp)| {
+        let StoredNote { by, reason } = notes.get(name).cloned().unwrap_or_default();
+        let since = Some(*since);
+        (name.clone(), Pause { since, by, reason })
+    };
+    paused.iter().map(one).collect()
+}
+
+/// What [`join`] has joined.
+fn split<N: Ord + Clone>(
+    pauses: BTreeMap<N, Pause>,
+    now: Timestamp,
+) -> (BTreeMap<N, Timestamp>, BTreeMap<N, StoredNote>) {
+    let (mut paused, mut notes) = (BTreeMap::new(), BTreeMap::new());
+    for (name, Pause { since, by, reason }) in pauses {
+        if by.is_some() || reason.is_some() {
+            notes.insert(name.clone(), StoredNote { by, reason });
+        }
+        paused.insert(name, since.unwrap_or(now));
+    }
+    (paused, notes)
 }
 
 impl QueuesRecord {
-    /// Pauses or resumes a queue.
-    pub(super) fn set(&mut self, queue: &QueueName, paused: bool, op: OpId, now: Timestamp) {
-        if paused {
-            self.paused.insert(queue.clone(), now);
-        } else {
-            self.paused.remove(queue);
+    /// What is paused.
+    pub(super) fn pauses(&self) -> Pauses {
+        Pauses {
+            queues: join(&self.paused, &self.queue_notes),
+            types: join(&self.paused_types, &self.type_notes),
         }
-        self.revision = self.revision.saturating_add(1);
-        self.recent_ops.extend(self.op_id.replace(op));
-        let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
-        self.recent_ops.drain(..excess);
+    }
+
+    /// Stores what is paused.
+    pub(super) fn set(&mut self, pauses: Pauses, op: OpId, now: Timestamp) {
+        (self.paused, self.queue_notes) = split(pauses.queues, now);
+        (self.paused_types, self.type_notes) = split(pauses.types, now);
+        self.head.set_operation(op);
     }
 }
 
@@ -62,13 +114,13 @@ struct PausedCache {
     /// When the record was last read, and at which signal epoch.
     fetched: Option<(Duration, u64)>,
     tag: Option<Tag>,
-    paused: BTreeSet<QueueName>,
+    pauses: Arc<Pauses>,
 }
 
 impl DirectEngine {
-    /// The paused queues, read again after a signal of their topic and at the fallback interval: a process that resumes a queue may die
+    /// The pauses, read again after a signal of their topic and at the fallback interval: a process that resumes a queue may die
     /// before it writes the signal.
-    pub(super) async fn paused(&self) -> Result<BTreeSet<QueueName>, EngineError> {
+    pub(super) async fn known_pauses(&self) -> Result<Arc<Pauses>, EngineError> {
         let epoch = self.shared.signal.epoch_of(QUEUES);
         let mut cache = self.shared.paused_queues.cache.lock().await;
         let at = self.runtime().monotonic();
@@ -76,7 +128,7 @@ impl DirectEngine {
             fetched_epoch == epoch && at < fetched_at + self.config().fallback_interval
         };
         if cache.fetched.is_some_and(is_fresh) {
-            return Ok(cache.paused.clone());
+            return Ok(Arc::clone(&cache.pauses));
         }
         let result = match &cache.tag {
             Some(tag) => self.client().get_if_changed(QUEUES_KEY, tag).await,
@@ -86,37 +138,37 @@ impl DirectEngine {
             Ok(None) => {}
             Ok(Some(object)) => {
                 match decode(&object) {
-                    Ok(record) => cache.paused = record.paused.into_keys().collect(),
+                    Ok(record) => cache.pauses = Arc::new(record.pauses()),
                     // The tag is kept, so that the warning is not repeated until the object changes.
                     Err(error) => tracing::warn!(
                         %error,
-                        paused = ?cache.paused,
-                        "cannot tell which queues are paused; pause or resume a queue to repair the record"
+                        pauses = ?cache.pauses,
+                        "cannot tell which queues and types are paused; pause or resume one to repair the record"
                     ),
                 }
                 cache.tag = Some(object.tag);
             }
             Err(StoreError::NotFound { .. }) => {
-                cache.paused.clear();
+                cache.pauses = Arc::default();
                 cache.tag = None;
             }
             Err(error) => return Err(error.into()),
         }
         cache.fetched = Some((at, epoch));
-        Ok(cache.paused.clone())
+        Ok(Arc::clone(&cache.pauses))
     }
 
-    /// The paused queues, always read again: for callers that do not wait for signals.
-    pub(super) async fn paused_now(&self) -> Result<BTreeSet<QueueName>, EngineError> {
+    /// The pauses, always read again: for callers that do not wait for signals.
+    pub(super) async fn pauses_now(&self) -> Result<Arc<Pauses>, EngineError> {
         self.shared.paused_queues.cache.lock().await.fetched = None;
-        self.paused().await
+        self.known_pauses().await
     }
 
-    /// Pauses or resumes a queue. Idempotent.
-    pub(super) async fn set_paused(
+    /// Pauses or resumes a queue or a type. Idempotent.
+    pub(super) async fn change_pause(
         &self,
-        queue: &QueueName,
-        paused: bool,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
     ) -> Result<(), EngineError> {
         let op = self.runtime().new_op_id();
         for round in 0..TRIES_MAX {
@@ -124,7 +176,7 @@ impl DirectEngine {
                 Ok(object) => {
                     let decoded = decode(&object);
                     if let Err(error) = &decoded {
-                        tracing::warn!(%error, "replacing a damaged record of the paused queues");
+                        tracing::warn!(%error, "replacing a damaged record of the pauses");
                     }
                     let is_damaged = decoded.is_err();
                     (decoded.unwrap_or_default(), Some(object.tag), is_damaged)
@@ -134,12 +186,14 @@ impl DirectEngine {
                 // The last write may have been applied: see `change`.
                 Err(error) => return Err(in_doubt(error.into())),
             };
-            if !is_damaged && record.paused.contains_key(queue) == paused {
+            let now = self.client().now();
+            let mut pauses = record.pauses();
+            if !pauses.set(target, note.clone(), now) && !is_damaged {
                 // The process that made the change may have failed to write the signal.
                 self.shared.signal.touch(QUEUES, 1);
                 return Ok(());
             }
-            record.set(queue, paused, op, self.client().now());
+            record.set(pauses, op, now);
             let body = Bytes::from(serde_json::to_vec(&record).map_err(|error| corrupt(&error))?);
             let written = match &tag {
                 Some(tag) => self.client().swap(QUEUES_KEY, body, tag, &op).await,
@@ -155,7 +209,7 @@ impl DirectEngine {
             }
         }
         Err(EngineError::BadRequest(format!(
-            "the list of paused queues keeps being changed by other writers; try to change {queue} again"
+            "the list of pauses keeps being changed by other writers; try to change {target} again"
         )))
     }
 }

@@ -26,7 +26,6 @@ use qo_core::task::decode;
 use qo_core::{Action, Rejection, Status, Task, TaskId};
 use qo_engine::EngineError;
 use qo_store::admin::{BucketAdmin, Versioning};
-use qo_store::client::PAGE_LIMIT_MAX;
 
 use super::DirectEngine;
 use super::change::in_doubt;
@@ -112,10 +111,7 @@ impl DirectEngine {
         let Some(admin) = admin else {
             let mut after = None;
             loop {
-                let page = self
-                    .client()
-                    .page(&prefix, after.as_deref(), PAGE_LIMIT_MAX)
-                    .await?;
+                let page = self.full_page(&prefix, after.as_deref()).await?;
                 let keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
                 self.delete(&keys).await?;
                 after = page.next;

@@ -101,6 +101,8 @@ struct CachedPage {
     hand: Option<Hand>,
     /// When a page last had entries for this process.
     had_own_at: Option<Timestamp>,
+    /// Whether entries were passed over because a limit has no room.
+    skipped: bool,
 }
 
 /// Why a ready list needs a LIST.
@@ -194,6 +196,11 @@ impl DirectEngine {
                 }
             }
         }
+        let listed_count = entries.len();
+        if self.has_gates() {
+            entries.retain(|entry| !self.is_gated(entry));
+        }
+        let has_skipped = entries.len() < listed_count;
         let is_empty = entries.is_empty();
         let has_more = page.next.is_some();
         let had_own_at = lock(&list.cached).had_own_at;
@@ -209,6 +216,7 @@ impl DirectEngine {
             cached.steal_at = share.steal_at;
             cached.had_own_at = share.had_own_at;
             cached.hand = None;
+            cached.skipped |= has_skipped;
             if let ListReason::Dealt(hand) = reason
                 && has_more
             {
@@ -219,7 +227,7 @@ impl DirectEngine {
                 cached.steal_at = Some(cached.steal_at.map_or(more_at, |at| at.min(more_at)));
             }
             if is_empty {
-                // All entries belong to other shards, cannot be read, or were just claimed: go on behind them.
+                // All entries belong to other shards, cannot be read, were just claimed, or wait for a limit: go on behind them.
                 cached.after = page.next;
                 if cached.after.is_some() {
                     cached.due_at = Some(self.client().now());
@@ -306,6 +314,22 @@ impl DirectEngine {
         let list = self.shared.ready_cache.list(name);
         let mut cached = lock(&list.cached);
         cached.due_at = Some(cached.due_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Remembers that an entry of a list was passed over because a limit has no room.
+    pub(super) fn mark_skipped(&self, name: &ReadyListName) {
+        lock(&self.shared.ready_cache.list(name).cached).skipped = true;
+    }
+
+    /// Makes claims list again what was passed over, because a limit may have room.
+    pub(super) fn relist_skipped(&self) {
+        for list in lock(&self.shared.ready_cache.lists).values() {
+            let mut cached = lock(&list.cached);
+            if std::mem::take(&mut cached.skipped) {
+                cached.needs_relist = true;
+                cached.after = None;
+            }
+        }
     }
 
     /// Why a ready list needs a LIST: its page is used up and there may be new entries, or its page is old and more urgent tasks may have
@@ -439,6 +463,14 @@ impl DirectEngine {
 }
 
 impl ReadyList {
+    /// Passes over some of the cached entries, until a limit has room again.
+    pub(super) fn drop_entries(&self, is_gated: impl Fn(&IndexEntry) -> bool) {
+        let mut cached = lock(&self.cached);
+        let before = cached.entries.len();
+        cached.entries.retain(|entry| !is_gated(entry));
+        cached.skipped |= cached.entries.len() < before;
+    }
+
     fn take(&self, count: usize) -> Vec<IndexEntry> {
         let mut cached = lock(&self.cached);
         let count = count.min(cached.entries.len());

@@ -9,14 +9,14 @@
 //! that becomes due, or the fallback interval. Within a pass, pages follow each other without a pause. A task that could not be
 //! read, or whose page was abandoned because the caller went away, is skipped until the next pass.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use qo_core::keys::{Key, TASKS_PREFIX};
 use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::{QueueName, Shard, Status, Task, TaskType, Timestamp};
+use qo_core::{Pauses, QueueName, Shard, Status, Task, TaskType, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
@@ -89,7 +89,7 @@ impl DirectEngine {
     ) -> Result<(), EngineError> {
         let max = request.max.min(CLAIM_MAX_TASKS);
         let scan = self.shared.scans.scan(request);
-        let paused = self.paused().await?;
+        let pauses = self.known_pauses().await?;
         let mut failure = None;
         let mut has_scanned = false;
         while sink.count() < max && failure.is_none() {
@@ -100,20 +100,21 @@ impl DirectEngine {
                         break;
                     }
                     has_scanned = true;
-                    failure = self.scan_page(&mut scan, request, &paused).await?;
+                    failure = self.scan_page(&mut scan, request, &pauses).await?;
                 }
                 let count = (max - sink.count()).min(scan.candidates.len());
                 scan.candidates.drain(..count).collect::<Vec<_>>()
             };
-            let paused = &paused;
+            let pauses = &*pauses;
             let mut outcomes = futures_util::stream::iter(candidates)
-                .map(|(stored, read_at)| self.claim_candidate(stored, read_at, request, paused))
+                .map(|(stored, read_at)| self.claim_candidate(stored, read_at, request, pauses))
                 .buffer_unordered(self.config().concurrency);
             while let Some(outcome) = outcomes.next().await {
                 match outcome {
                     ClaimOutcome::Claimed(task) => sink.push(*task),
-                    // The next pass finds tasks that are not due yet.
-                    ClaimOutcome::Unavailable | ClaimOutcome::NotDue(_) => {}
+                    // The next pass finds tasks that are not due yet, or wait for a limit.
+                    ClaimOutcome::Unavailable | ClaimOutcome::NotDue(_) | ClaimOutcome::Limited => {
+                    }
                     ClaimOutcome::Failed(error) => failure = Some(error),
                 }
             }
@@ -163,7 +164,7 @@ impl DirectEngine {
         &self,
         scan: &mut TaskScan,
         request: &ClaimRequest,
-        paused: &BTreeSet<QueueName>,
+        pauses: &Pauses,
     ) -> Result<Option<EngineError>, EngineError> {
         if !self.continue_or_start_pass(scan) {
             return Ok(None);
@@ -189,7 +190,7 @@ impl DirectEngine {
         let mut candidates = Vec::new();
         for (id, result) in read {
             match result {
-                Ok(stored) if !is_claimable(&stored.task, request, paused) => {}
+                Ok(stored) if !is_claimable(&stored.task, request, pauses) => {}
                 Ok(stored) if stored.task.available_at > now => {
                     if let Some(pass) = &mut scan.pass {
                         let due = stored.task.available_at;
@@ -274,7 +275,7 @@ impl DirectEngine {
         stored: StoredTask,
         read_at: Duration,
         request: &ClaimRequest,
-        paused: &BTreeSet<QueueName>,
+        pauses: &Pauses,
     ) -> ClaimOutcome {
         // Without an index entry nobody has confirmed yet that a task with a key was not purged before a late submit created it.
         match self.is_revived(&stored.task).await {
@@ -286,7 +287,7 @@ impl DirectEngine {
             return self.claim_stored(stored, request).await;
         }
         match self.read(stored.task.id).await {
-            Ok(stored) if is_claimable(&stored.task, request, paused) => {
+            Ok(stored) if is_claimable(&stored.task, request, pauses) => {
                 self.claim_stored(stored, request).await
             }
             Ok(_) | Err(EngineError::Unreadable { .. }) => ClaimOutcome::Unavailable,
@@ -297,9 +298,9 @@ impl DirectEngine {
 }
 
 /// Whether a task is pending and matches the request.
-fn is_claimable(task: &Task, request: &ClaimRequest, paused: &BTreeSet<QueueName>) -> bool {
+fn is_claimable(task: &Task, request: &ClaimRequest, pauses: &Pauses) -> bool {
     task.status == Status::Pending
         && (request.queues.is_empty() || request.queues.contains(&task.queue))
         && (request.types.is_empty() || request.types.contains(&task.task_type))
-        && !paused.contains(&task.queue)
+        && !pauses.stop(&task.queue, &task.task_type)
 }

@@ -5,8 +5,12 @@
 //! second of the last.
 //!
 //! The signal is a hint. Nothing waits for it, no lock is held while it is sent, and no request of it is repeated at once. If a write
-//! loses against another process, the changes go into the next one, a moment later, unless a write of another process has announced the
+//! loses against another process, the changes go into the next one, a moment later, unless writes of other processes have announced the
 //! same topics in the meantime. If the process dies before, workers list anyway at the fallback interval.
+//!
+//! One such write is not enough, because the process that wrote it does not list again: its own new entries, which it announced, it has seen
+//! before. After [`ANNOUNCEMENTS_MIN`] writes everybody lists. If two of them are by different processes, each learns from the other's. If
+//! all are by one process, the last announces entries that it added after the first was written, and it has listed since then.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -26,6 +30,8 @@ use super::{DirectConfig, lock};
 
 /// How many times in a row a write may fail before its changes are dropped.
 const FAILURES_MAX: u32 = 5;
+/// How many writes of other processes must have announced a topic before a change of it needs no announcement of its own.
+const ANNOUNCEMENTS_MIN: u32 = 3;
 /// The maximum number of topics whose changes a process remembers.
 const TOPICS_MAX: usize = 10_000;
 
@@ -57,6 +63,8 @@ struct SignalState {
     /// The record as it was last read or written.
     seen: Option<(SignalRecord, Tag)>,
     polled_at: Option<Duration>,
+    /// When the newest read that succeeded was sent.
+    read_at: Option<Duration>,
     written_at: Option<Duration>,
     /// The changes that are not announced yet.
     unannounced: BTreeMap<String, Unannounced>,
@@ -84,8 +92,10 @@ struct Unannounced {
     entries: u64,
     /// Whether the claims of this process learn of it with all others, when it is announced.
     is_shared: bool,
-    /// The topic's counter in a record that was read after the change. When it has increased, another process has announced the topic.
+    /// The topic's counter in the last record that was read after the change.
     counter: Option<u64>,
+    /// How often it was found increased, because another process has announced the topic.
+    announcements: u32,
 }
 
 impl SignalState {
@@ -181,6 +191,11 @@ impl Signal {
         self.change_of(topic).epoch
     }
 
+    /// Up to when this process knows of all announced changes.
+    pub(super) fn read_at(&self) -> Option<Duration> {
+        lock(&self.shared.state).read_at
+    }
+
     /// The epoch at which everything may have changed.
     pub(super) fn all_changed(&self) -> u64 {
         lock(&self.shared.state).all_changed
@@ -222,6 +237,7 @@ impl Signal {
             let unannounced = state.unannounced.entry(topic.to_owned()).or_default();
             // A record that was read before this change says nothing about it.
             unannounced.counter = None;
+            unannounced.announcements = 0;
             unannounced.entries = unannounced.entries.saturating_add(entries);
             unannounced.is_shared |= is_shared;
             let wait = (!state.is_writing).then(|| {
@@ -348,7 +364,7 @@ impl Signal {
         Some(self.shared.touch_interval.mul_f64(factor))
     }
 
-    /// Drops changes that another process has announced since they were made.
+    /// Drops changes that other processes have announced often enough since they were made.
     fn drop_announced(&self, topics: &[String]) {
         let mut state = lock(&self.shared.state);
         let Some((seen, _)) = state.seen.clone() else {
@@ -359,12 +375,12 @@ impl Signal {
             let Some(change) = state.unannounced.get_mut(topic) else {
                 continue;
             };
-            match change.counter {
-                Some(before) if now > before => {
-                    state.unannounced.remove(topic);
-                }
-                Some(_) => {}
-                None => change.counter = Some(now),
+            if change.counter.is_some_and(|before| now > before) {
+                change.announcements += 1;
+            }
+            change.counter = Some(now);
+            if change.announcements >= ANNOUNCEMENTS_MIN {
+                state.unannounced.remove(topic);
             }
         }
     }
@@ -418,6 +434,18 @@ impl Signal {
         }
     }
 
+    /// When the signal was last read.
+    pub(super) fn polled_at(&self) -> Option<Duration> {
+        lock(&self.shared.state).polled_at
+    }
+
+    /// Reads the signal in the background, for processes that never wait for it.
+    pub(super) fn poll_in_background(&self) {
+        let signal = self.clone();
+        let poll = async move { signal.poll().await };
+        self.shared.runtime.spawn(Box::pin(poll));
+    }
+
     async fn poll_if_due(&self) {
         if !self.until_poll().is_zero() {
             return;
@@ -430,6 +458,7 @@ impl Signal {
     }
 
     async fn read(&self) -> Result<(), StoreError> {
+        let sent_at = self.shared.runtime.monotonic();
         let tag = lock(&self.shared.state)
             .seen
             .as_ref()
@@ -438,6 +467,9 @@ impl Signal {
             Some(tag) => self.shared.client.get_if_changed(SIGNAL_KEY, tag).await,
             None => self.shared.client.get(SIGNAL_KEY).await.map(Some),
         };
+        if object.is_ok() {
+            lock(&self.shared.state).read_at = Some(sent_at);
+        }
         let has_changed = match object {
             Ok(Some(object)) => lock(&self.shared.state).absorb(object),
             Ok(None) => false,

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use qo_core::{OpId, QueueName, TaskType, Timestamp};
+use qo_core::{DocumentKind, OpId, QueueName, TaskType, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of topics in the record.
@@ -19,11 +19,18 @@ const TOPICS_MAX: usize = 128;
 
 /// The topic of scheduled tasks.
 pub(super) const LATER: &str = "later";
-/// The topic of the paused queues.
+/// The topic of the settings of queues, and of paused ones.
 pub(super) const QUEUES: &str = "queues";
 
-/// The topic of documents, such as schedules.
-pub(super) const SETTINGS: &str = "settings";
+/// The topic of the documents of a kind. Schedules change with every tick; limits and settings of queues,
+/// which every process follows, hardly ever.
+pub(super) fn settings_topic(kind: DocumentKind) -> &'static str {
+    match kind {
+        DocumentKind::Limits => "limits",
+        DocumentKind::Queues => QUEUES,
+        _ => "settings",
+    }
+}
 
 /// The topic of the due tasks of a queue and type. Names contain no slash, so it differs from all other topics.
 pub(super) fn ready_topic(queue: &QueueName, task_type: &TaskType) -> String {

@@ -39,9 +39,7 @@ impl DirectEngine {
                 break;
             }
         }
-        for queue in self.paused_now().await? {
-            stats.queues.entry(queue).or_default().paused = true;
-        }
+        stats.set_pauses((*self.pauses_now().await?).clone());
         Ok(stats)
     }
 }

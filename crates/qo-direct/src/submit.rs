@@ -17,31 +17,29 @@ use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
-use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
-use qo_core::task::OrderingLine;
+use qo_core::task::{KeyHold, OnConflict, OrderingLine};
 use qo_core::transition::submit;
-use qo_core::{Payload, TaskId, Timestamp};
+use qo_core::{Payload, QueueSettings, Rejection, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{SubmitRequest, Submitted};
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
-use super::DirectEngine;
 use super::change::{encode_task, in_doubt};
-
-/// How often a submit starts over because its task was purged meanwhile.
-const TRIES_MAX: u32 = 8;
+use super::{DirectEngine, StoredTask};
 
 impl DirectEngine {
     pub(super) async fn submit_one(
         &self,
         request: SubmitRequest,
+        admission: Admission,
     ) -> Result<Submitted, EngineError> {
         if let Some(line) = request.ordering_line() {
-            let mut results = self.submit_ordered(&line, vec![request]).await;
+            let requests = vec![request];
+            let mut results = self.submit_ordered(&line, requests, admission).await;
             return results.pop().unwrap_or(Err(EngineError::Closed));
         }
-        let submitted = self.create_task(request).await?;
+        let submitted = self.create_task(request, admission).await?;
         self.announce(&submitted).await;
         Ok(submitted)
     }
@@ -50,46 +48,46 @@ impl DirectEngine {
     pub(super) async fn create_task(
         &self,
         request: SubmitRequest,
+        admission: Admission,
     ) -> Result<Submitted, EngineError> {
         let id = request.id.unwrap_or_else(|| self.new_task_id());
-        let input = qo_engine::payload::place(
-            "input",
-            &request.input,
-            INLINE_PAYLOAD_MAX_BYTES,
-            self.config().payload_max_bytes,
-        )?;
+        let input = self.place_input(&request.input)?;
         let now = self.client().now();
+        let settings = self.settings_of(&request.queue).await?;
         // Validate the request before anything is written.
-        submit(
-            request.clone().into_submission(id, input.clone(), now),
-            self.runtime().new_op_id(),
-            now,
-        )?;
-        let Some(idempotency) = request.idempotency.clone() else {
-            return self.create(id, None, request, &input).await;
-        };
-        let mut id = id;
-        for _ in 0..TRIES_MAX {
-            let submitted = match self.acquire_key(&request, &idempotency, id).await? {
-                KeyOwner::Existing(task) => Submitted {
-                    task: *task,
-                    duplicate: true,
-                },
-                KeyOwner::Caller(held) => {
-                    let id = held.id;
-                    self.create(id, Some(held), request.clone(), &input).await?
-                }
+        let mut submission = request.clone().into_submission(id, input.clone(), now);
+        settings.complete(&mut submission);
+        submit(submission, self.runtime().new_op_id(), now)?;
+        if admission == Admission::Bounded
+            && let Err(error) = self.admit(&request.queue, &settings).await
+        {
+            return match error {
+                EngineError::Rejected(full) => self.find_submitted(&request, full).await,
+                error => Err(error),
             };
-            match self.is_revived(&submitted.task).await {
-                Ok(false) => return Ok(submitted),
-                Ok(true) => self.delete_revived(&submitted.task).await?,
-                Err(error) => return Err(in_doubt(error)),
-            }
-            if request.id.is_none() {
-                id = self.new_task_id();
+        }
+        let queue = request.queue.clone();
+        let created = self.create_admitted(id, request, &input, &settings).await;
+        if created.as_ref().is_ok_and(|created| created.duplicate) {
+            self.return_place(&queue, &settings).await;
+        }
+        created
+    }
+
+    async fn create_admitted(
+        &self,
+        id: TaskId,
+        request: SubmitRequest,
+        input: &Payload,
+        settings: &QueueSettings,
+    ) -> Result<Submitted, EngineError> {
+        match request.idempotency.clone() {
+            None => self.create(id, None, request, input, settings).await,
+            Some(key) => {
+                let creating = self.create_with_key(id, request, &key, input, settings);
+                creating.await
             }
         }
-        Err(EngineError::Contended { id })
     }
 
     /// A new id, by the store's clock: the sweeper finds new tasks by the time in their ids.
@@ -98,12 +96,13 @@ impl DirectEngine {
     }
 
     /// Creates a task, or finds the existing one.
-    async fn create(
+    pub(super) async fn create(
         &self,
         id: TaskId,
         held: Option<HeldKey>,
         request: SubmitRequest,
         input: &Payload,
+        settings: &QueueSettings,
     ) -> Result<Submitted, EngineError> {
         if let Payload::Stored(reference) = input {
             let key = Key::Input {
@@ -114,7 +113,12 @@ impl DirectEngine {
         }
         let op = self.runtime().new_op_id();
         let now = held.map_or_else(|| self.client().now(), |held| held.submitted_at);
-        let mut task = submit(request.into_submission(id, input.clone(), now), op, now)?;
+        let mut submission = request.into_submission(id, input.clone(), now);
+        settings.complete(&mut submission);
+        if let Some(held) = held {
+            submission.uniqueness.hold = held.hold;
+        }
+        let mut task = submit(submission, op, now)?;
         if let Some(held) = held {
             task.idempotency_until = held.until;
         }
@@ -137,6 +141,41 @@ impl DirectEngine {
         }
     }
 
+    /// The existing task of a submit for which there is no room.
+    pub(super) async fn find_submitted(
+        &self,
+        request: &SubmitRequest,
+        full: Rejection,
+    ) -> Result<Submitted, EngineError> {
+        let existing = |task| Submitted {
+            task,
+            duplicate: true,
+        };
+        if let Some(id) = request.id {
+            match self.read(id).await {
+                Ok(stored) => return Ok(existing(stored.task)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let holder = match request.scoped_key() {
+            Some(key) => self.key_holder(&key).await?,
+            None => None,
+        };
+        let Some(holder) = holder else {
+            return Err(full.into());
+        };
+        if request.uniqueness.on_conflict == OnConflict::Keep {
+            return Ok(existing(holder));
+        }
+        // It changes the task that holds its key, which needs no room.
+        let settings = self.settings_of(&request.queue).await?;
+        let (id, input) = (self.new_task_id(), self.place_input(&request.input)?);
+        let id = request.id.unwrap_or(id);
+        self.create_admitted(id, request.clone(), &input, &settings)
+            .await
+    }
+
     /// Writes the ready entry of a task that nobody has claimed yet, and notifies watchers of a new task.
     async fn announce(&self, submitted: &Submitted) {
         if submitted.task.attempt == 0 {
@@ -151,6 +190,7 @@ impl DirectEngine {
     pub(super) async fn submit_all(
         &self,
         requests: Vec<SubmitRequest>,
+        admission: Admission,
     ) -> Vec<Result<Submitted, EngineError>> {
         let mut single = Vec::new();
         let mut lines: BTreeMap<OrderingLine, (Vec<usize>, Vec<SubmitRequest>)> = BTreeMap::new();
@@ -165,13 +205,16 @@ impl DirectEngine {
             }
         }
         let concurrency = self.config().concurrency;
-        let single = futures_util::stream::iter(single)
-            .map(|(index, request)| async move { (index, self.submit_one(request).await) })
-            .buffer_unordered(concurrency)
-            .collect::<Vec<_>>();
+        let single =
+            futures_util::stream::iter(single)
+                .map(|(index, request)| async move {
+                    (index, self.submit_one(request, admission).await)
+                })
+                .buffer_unordered(concurrency)
+                .collect::<Vec<_>>();
         let ordered = futures_util::stream::iter(lines)
             .map(|(line, (indexes, requests))| async move {
-                let results = self.submit_ordered(&line, requests).await;
+                let results = self.submit_ordered(&line, requests, admission).await;
                 indexes.into_iter().zip(results).collect::<Vec<_>>()
             })
             .buffer_unordered(concurrency)
@@ -183,12 +226,21 @@ impl DirectEngine {
     }
 }
 
+/// Whether a submit must fit into its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is rejected if the queue is full.
+    Bounded,
+    /// It is a run of a schedule, which must not get lost.
+    Exempt,
+}
+
 /// The result of acquiring an idempotency key.
 pub(super) enum KeyOwner {
     /// The caller must create the task of the key.
     Caller(HeldKey),
     /// The key belongs to an existing task.
-    Existing(Box<qo_core::Task>),
+    Existing(Box<StoredTask>),
 }
 
 /// A key whose task is to be created.
@@ -198,6 +250,8 @@ pub(super) struct HeldKey {
     pub(super) id: TaskId,
     /// When the key is free again.
     pub(super) until: Option<Timestamp>,
+    /// How long the task holds it.
+    pub(super) hold: KeyHold,
     /// The time of the submit.
     pub(super) submitted_at: Timestamp,
 }

@@ -111,9 +111,7 @@ impl DirectEngine {
         for task in known.values().filter_map(|task| task.counted.as_ref()) {
             task.add_to(&mut stats, now);
         }
-        for queue in self.paused().await? {
-            stats.queues.entry(queue).or_default().paused = true;
-        }
+        stats.set_pauses((*self.known_pauses().await?).clone());
         Ok(stats)
     }
 }

@@ -7,11 +7,13 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    Json, LeaseId, PauseNote, PauseTarget, Pauses, QueueName, Task, TaskId, Timestamp, WorkerId,
+};
 
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
+    Submitted, TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use crate::error::EngineError;
 use crate::operation::Operation;
@@ -39,7 +41,7 @@ pub trait Engine: Debug + Send + Sync + 'static {
     ) -> Vec<Result<Submitted, EngineError>>;
 
     /// Claims due tasks, most urgent first. Each returned task has a lease id and an attempt number. Returns
-    /// [`EngineError::QueuePaused`] if all requested queues are still paused when the wait ends.
+    /// [`EngineError::QueuePaused`] if all requested queues, or all requested types, are still paused when the wait ends.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError>;
 
     /// Claims like [`Engine::claim`], and passes each task to `each` as soon as it is claimed, in no particular order. So one slow
@@ -98,13 +100,8 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Reads a task's output, from the task's record or from its own object.
     async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError>;
 
-    /// Returns a page of at most `limit` matching tasks, starting at `cursor`.
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError>;
+    /// Returns a page of matching tasks.
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError>;
 
     /// Returns the events of a task, oldest first.
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError>;
@@ -130,11 +127,30 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Removes a worker's registration.
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError>;
 
-    /// Stops claims from a queue.
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError>;
+    /// Makes claims skip a queue or a type, or serve it again if there is no note. Running tasks continue.
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError>;
 
-    /// Allows claims from a queue again.
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError>;
+    /// The paused queues and types.
+    async fn pauses(&self) -> Result<Pauses, EngineError> {
+        Ok(self.stats().await?.pauses)
+    }
+
+    /// Stops claims from a queue. See [`Engine::set_pause`].
+    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
+        let note = PauseNote::default();
+        self.set_pause(&PauseTarget::Queue(queue.clone()), Some(note))
+            .await
+    }
+
+    /// Allows claims from a queue again. See [`Engine::set_pause`].
+    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
+        self.set_pause(&PauseTarget::Queue(queue.clone()), None)
+            .await
+    }
 
     /// Reads documents, ordered by name: schedules, settings of queues, limits.
     async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError>;

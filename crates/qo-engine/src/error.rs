@@ -1,6 +1,7 @@
 //! Errors of engine operations.
 
-use qo_core::{DocumentId, QueueName, Rejection, TaskId};
+use qo_core::pause::StoppedClaim;
+use qo_core::{DocumentId, QueueName, Rejection, TaskId, TaskType};
 use qo_store::StoreError;
 use thiserror::Error;
 
@@ -41,14 +42,16 @@ pub enum EngineError {
     /// The request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// All queues of a claim are paused.
+    /// All queues, or all types, of a claim are paused.
     #[error(
-        "nothing to claim: {} paused; resume it, or claim from another queue",
-        describe(queues)
+        "nothing to claim: {} paused; resume it, or claim from another queue or type",
+        describe(queues, types)
     )]
     QueuePaused {
-        /// The queues.
+        /// The queues, if all of them are paused.
         queues: Vec<QueueName>,
+        /// The types, if all of them are paused.
+        types: Vec<TaskType>,
     },
     /// Versions were requested from a store that keeps none.
     #[error(
@@ -64,7 +67,7 @@ pub enum EngineError {
     #[error(
         "the queue's object would have {size} bytes, and the limit is {limit}: finish or purge tasks, or use the engine for larger queues with ?engine=slate in the store URL"
     )]
-    QueueFull {
+    ObjectFull {
         /// The size that the object would reach, in bytes.
         size: u64,
         /// The limit in bytes.
@@ -88,11 +91,21 @@ pub enum EngineError {
 }
 
 /// Names the queues as the subject of a sentence.
-fn describe(queues: &[QueueName]) -> String {
-    let names: Vec<_> = queues.iter().map(QueueName::as_str).collect();
+fn describe(queues: &[QueueName], types: &[TaskType]) -> String {
+    let (noun, names): (_, Vec<_>) = if queues.is_empty() {
+        ("type", types.iter().map(TaskType::as_str).collect())
+    } else {
+        ("queue", queues.iter().map(QueueName::as_str).collect())
+    };
     match names.as_slice() {
-        [name] => format!("the queue {name} is"),
-        names => format!("the queues {} are", names.join(", ")),
+        [name] => format!("the {noun} {name} is"),
+        names => format!("the {noun}s {} are", names.join(", ")),
+    }
+}
+
+impl From<StoppedClaim> for EngineError {
+    fn from(StoppedClaim { queues, types }: StoppedClaim) -> Self {
+        Self::QueuePaused { queues, types }
     }
 }
 

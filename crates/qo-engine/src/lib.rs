@@ -5,6 +5,7 @@
 //! - [`BulkRequest`]: an operation on all tasks that match a filter.
 //! - [`api`]: the other request and response types.
 //! - [`EngineError`]: why an operation failed.
+//! - [`ForwardingEngine`]: an engine that forwards its calls to another engine.
 //! - [`PartitionedEngine`]: a queue that is divided over several engines.
 //! - [`watch`]: notifications of durable changes.
 //! - [`environment`]: settings from environment variables.
@@ -19,6 +20,7 @@ pub mod conformance;
 mod engine;
 pub mod environment;
 mod error;
+mod forward;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod measurement;
@@ -31,6 +33,7 @@ pub mod worker_records;
 pub use bulk::{BulkOperation, BulkRequest};
 pub use engine::Engine;
 pub use error::EngineError;
+pub use forward::{ChangeCall, EngineCall, ForwardingEngine, ReadCall};
 pub use measurement::{End, Measurement, MeasurementKind};
 pub use operation::Operation;
 pub use partitioned::{PARTITIONS_MAX, PartitionedEngine};

@@ -63,6 +63,13 @@ pub enum Operation {
     Archive,
     /// Restores an archived task to its previous status.
     Unarchive,
+    /// The end of an attempt, with the end of what its handler printed.
+    Logged {
+        /// The log. Only its end is kept if it is long.
+        log: Box<str>,
+        /// How the attempt ends.
+        operation: Box<Operation>,
+    },
     /// An operation whose author the task's history names.
     By {
         /// Who requests it.
@@ -80,6 +87,18 @@ impl Operation {
             None => self,
             Some(actor) => Self::By {
                 actor: actor.clone(),
+                operation: Box::new(self),
+            },
+        }
+    }
+
+    /// The operation with the log of the attempt that it ends, if there is one.
+    #[must_use]
+    pub fn logged(self, log: Option<&str>) -> Self {
+        match log.filter(|log| !log.is_empty()) {
+            None => self,
+            Some(log) => Self::Logged {
+                log: log.into(),
                 operation: Box::new(self),
             },
         }
@@ -107,7 +126,7 @@ impl Operation {
             Self::Replay => "replay",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
-            Self::By { operation, .. } => operation.name(),
+            Self::By { operation, .. } | Self::Logged { operation, .. } => operation.name(),
         }
     }
 
@@ -123,14 +142,14 @@ impl Operation {
             Self::Cancel { .. } | Self::RunNow | Self::Replay | Self::Archive | Self::Unarchive => {
                 None
             }
-            Self::By { operation, .. } => operation.lease(),
+            Self::By { operation, .. } | Self::Logged { operation, .. } => operation.lease(),
         }
     }
 
     /// Whether the operation ends the attempt of its lease.
     pub fn ends_attempt(&self) -> bool {
         match self {
-            Self::By { operation, .. } => operation.ends_attempt(),
+            Self::By { operation, .. } | Self::Logged { operation, .. } => operation.ends_attempt(),
             Self::Renew { .. } | Self::Progress { .. } => false,
             operation => operation.lease().is_some(),
         }
@@ -140,7 +159,7 @@ impl Operation {
     pub fn output(&self) -> Option<&Json> {
         match self {
             Self::Complete { output, .. } => output.as_ref(),
-            Self::By { operation, .. } => operation.output(),
+            Self::By { operation, .. } | Self::Logged { operation, .. } => operation.output(),
             _ => None,
         }
     }
@@ -180,6 +199,10 @@ impl Operation {
             Self::Replay => Action::Replay,
             Self::Archive => Action::Archive,
             Self::Unarchive => Action::Unarchive,
+            Self::Logged { log, operation } => Action::Logged {
+                log,
+                action: Box::new(operation.into_action(lease_ms, stored_output, jitter)),
+            },
             Self::By { actor, operation } => Action::By {
                 actor,
                 action: Box::new(operation.into_action(lease_ms, stored_output, jitter)),

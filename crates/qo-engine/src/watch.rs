@@ -92,8 +92,9 @@ pub fn operation_name(action: &Action) -> &'static str {
     match action {
         Action::ExpireLease { .. } | Action::Expire => "expire",
         Action::RunNow => "run_now",
-        Action::Renew { .. } => RENEW,
-        Action::By { action, .. } => operation_name(action),
+        // Neither changes what a watcher shows.
+        Action::Renew { .. } | Action::Fence => RENEW,
+        Action::By { action, .. } | Action::Logged { action, .. } => operation_name(action),
         other => other.name(),
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use qo_core::{Actor, Timestamp};
+use qo_core::Timestamp;
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::clock::StoreClock;
@@ -28,6 +28,7 @@ use serde::de::DeserializeOwned;
 use super::batch::BatchReplies;
 use super::config::{InvalidServer, RemoteConfig};
 use super::directory::{Directory, Server};
+use super::http_request::HttpRequest;
 use super::transport::{self, causes};
 use crate::ping::shows_life;
 use crate::wire::problem::PROBLEM_TYPE;
@@ -43,52 +44,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const RESPONSE_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// The most memory that is reserved for a response because of its `Content-Length`.
 const RESERVED_MAX_BYTES: usize = 16 * 1024 * 1024;
-
-/// A request to a server.
-pub(super) struct HttpRequest {
-    method: Method,
-    /// The path below the server's URL, with its query.
-    path: String,
-    body: Option<Bytes>,
-    /// How long the server may wait before it responds.
-    pub(super) wait: Duration,
-    /// Who requests it.
-    pub(super) actor: Option<Actor>,
-}
-
-impl HttpRequest {
-    fn new(method: Method, path: String, body: Option<Bytes>) -> Self {
-        Self {
-            method,
-            path,
-            body,
-            wait: Duration::ZERO,
-            actor: None,
-        }
-    }
-
-    pub(super) fn get(path: String) -> Self {
-        Self::new(Method::GET, path, None)
-    }
-
-    pub(super) fn delete(path: String) -> Self {
-        Self::new(Method::DELETE, path, None)
-    }
-
-    pub(super) fn post(path: String, body: &impl Serialize) -> Result<Self, EngineError> {
-        Ok(Self::new(Method::POST, path, Some(to_json(body)?)))
-    }
-
-    pub(super) fn put(path: String, body: &impl Serialize) -> Result<Self, EngineError> {
-        Ok(Self::new(Method::PUT, path, Some(to_json(body)?)))
-    }
-}
-
-fn to_json(body: &impl Serialize) -> Result<Bytes, EngineError> {
-    serde_json::to_vec(body).map(Bytes::from).map_err(|error| {
-        EngineError::BadRequest(format!("the request cannot be written as JSON: {error}"))
-    })
-}
 
 /// Why an attempt failed.
 pub(super) enum AttemptFailure {

@@ -6,23 +6,24 @@ use async_trait::async_trait;
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::task::Event;
 use qo_core::{
-    Json, Payload, PayloadRef, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
+    Json, PauseNote, PauseTarget, Pauses, Payload, PayloadRef, Rejection, Status, Task, TaskId,
+    Timestamp, WorkerId,
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 
-use super::connection::HttpRequest;
+use super::http_request::HttpRequest;
 use super::{NoBody, RemoteEngine};
 use crate::wire::{
-    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, SettingsBody, SettingsEntry,
-    SettingsResponse, SettingsWritten, StatsResponse, VERSIONS_MAX, VersionsResponse,
-    WaitsForResponse,
+    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, PauseBody, PausesResponse,
+    SettingsBody, SettingsEntry, SettingsResponse, SettingsWritten, StatsResponse, VERSIONS_MAX,
+    VersionsResponse, WaitsForResponse,
 };
 
 /// The longest wait of one claim request. Proxies on the way often time out after 30 s.
@@ -168,7 +169,7 @@ impl Engine for RemoteEngine {
     }
 
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
-        if task.status != Status::Pending || task.ordering_key.is_none() {
+        if task.status != Status::Pending {
             return Ok(None);
         }
         let path = format!("/v1/tasks/{}/waits_for", task.id);
@@ -193,13 +194,8 @@ impl Engine for RemoteEngine {
         }
     }
 
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let query = ListQuery::new(filter, cursor, limit);
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let query = ListQuery::new(query);
         let pairs = Serializer::new(String::new())
             .extend_pairs(query.pairs())
             .finish();
@@ -243,14 +239,30 @@ impl Engine for RemoteEngine {
             .await
     }
 
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let path = format!("/v1/queues/{queue}/pause");
-        self.send(HttpRequest::post(path, &NoBody {})?).await
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError> {
+        let path = match target {
+            PauseTarget::Queue(queue) => format!("/v1/queues/{queue}"),
+            PauseTarget::Type(task_type) => format!("/v1/types/{task_type}"),
+        };
+        let request = match note {
+            None => HttpRequest::post(format!("{path}/resume"), &NoBody {})?,
+            Some(PauseNote { by, reason }) => {
+                let body = PauseBody { reason };
+                let mut request = HttpRequest::post(format!("{path}/pause"), &body)?;
+                request.actor = by;
+                request
+            }
+        };
+        self.send(request).await
     }
 
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let path = format!("/v1/queues/{queue}/resume");
-        self.send(HttpRequest::post(path, &NoBody {})?).await
+    async fn pauses(&self) -> Result<Pauses, EngineError> {
+        let response: PausesResponse = self.connection().read("/v1/pauses").await?;
+        Ok(response.into())
     }
 
     async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {

@@ -90,6 +90,7 @@ impl EndEvent {
     /// The event of an operation that ends an attempt, and the lease of that attempt.
     pub(super) fn of(operation: &Operation) -> Option<(LeaseId, Self)> {
         let (action, error) = match operation {
+            Operation::Logged { operation, .. } => return Self::of(operation),
             Operation::Complete { .. } => (EventAction::Completed, None),
             Operation::Fail { failure, .. } => {
                 let error = cut_text(&failure.error, EVENT_ERROR_MAX_BYTES);

@@ -33,6 +33,7 @@ mod directory;
 mod engine_impl;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+mod http_request;
 mod inputs;
 mod leases;
 mod ping;
@@ -50,7 +51,8 @@ use qo_engine::{Engine as _, EngineError, Operation};
 use qo_store::runtime::{Runtime, RuntimeExt};
 
 use self::batch::{BatchItem, BatchReply, Batcher};
-use self::connection::{Connection, HttpRequest};
+use self::connection::Connection;
+use self::http_request::HttpRequest;
 use self::inputs::{Inputs, with_input};
 use self::leases::{EndEvent, Leases};
 use crate::wire::cluster::MemberBody;
@@ -129,14 +131,18 @@ impl RemoteEngine {
         self.connection().read("/v1/cluster").await
     }
 
-    /// Entries of a node's log, from the first that is kept or `from` on.
+    /// Entries of the log of a group on a node, from the first that is kept or `from` on.
     pub async fn cluster_log(
         &self,
+        group: u16,
         from: Option<u64>,
         limit: usize,
     ) -> Result<Vec<serde_json::Value>, EngineError> {
         let from = from.map_or_else(String::new, |from| format!("&from={from}"));
-        let path = format!("/v1/cluster/log?limit={limit}{from}");
+        // Earlier versions know no groups.
+        let group = (group > 0).then(|| format!("&group={group}"));
+        let group = group.unwrap_or_default();
+        let path = format!("/v1/cluster/log?limit={limit}{from}{group}");
         self.connection().read(&path).await
     }
 

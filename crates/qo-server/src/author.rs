@@ -60,6 +60,7 @@ mod tests {
             token: "0123456789abcdef".to_owned(),
             name: "ci".to_owned(),
             scopes: std::collections::BTreeSet::new(),
+            limits: crate::tokens::TokenLimits::default(),
         };
         let mut headers = HeaderMap::new();
         let name = |caller, headers: &HeaderMap| Author::of(caller, headers).0.unwrap().to_string();

@@ -26,7 +26,8 @@ use qo_remote::wire::operation::{
 use qo_remote::wire::token::TokenBody;
 use qo_remote::wire::{
     BackfillBody, BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody,
-    JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody,
+    JobCreateBody, JobTickleBody, LimitBody, PauseBody, QueueSettingsBody, ScheduleBody,
+    SettingsBody,
 };
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -72,11 +73,14 @@ impl RequestBody for JobClaimBody {}
 impl RequestBody for JobCompleteBody {}
 impl RequestBody for JobCreateBody {}
 impl RequestBody for JobTickleBody {}
+impl RequestBody for PauseBody {}
 impl RequestBody for ProgressBody {}
+impl RequestBody for QueueSettingsBody {}
 impl RequestBody for ReleaseBody {}
 impl RequestBody for RenewBody {}
 impl RequestBody for BackfillBody {}
 impl RequestBody for ScheduleBody {}
+impl RequestBody for LimitBody {}
 /// It has the inputs of tasks.
 impl RequestBody for SettingsBody {
     const MAX_BYTES: usize = usize::MAX;
@@ -94,6 +98,17 @@ impl JsonText {
     /// Parses it.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         parse(&self.bytes)
+    }
+
+    /// Parses it as the object of a request. An array is refused: serde would take its items for the fields of the object.
+    fn parse_object<T: RequestBody>(&self) -> Result<T, ApiError> {
+        if self.is_array() {
+            return Err(ApiError::new(
+                Condition::BadBody,
+                "the body is invalid: expected an object, not an array",
+            ));
+        }
+        self.parse()
     }
 
     /// Parses it as an array of at most `max` items. The rest of a longer array is not read.
@@ -200,7 +215,7 @@ impl<T: RequestBody> FromRequest<App> for JsonBody<T> {
         let (parts, body) = request.into_parts();
         ensure_json(&parts)?;
         let max = app.limits.body_max_bytes.min(T::MAX_BYTES);
-        Ok(Self(read(app, &parts, body, max).await?.parse()?))
+        Ok(Self(read(app, &parts, body, max).await?.parse_object()?))
     }
 }
 
@@ -223,7 +238,7 @@ impl<T: RequestBody + Default> FromRequest<App> for OptionalBody<T> {
                 "send JSON, with `Content-Type: application/json`, or no body",
             ));
         }
-        Ok(Self(text.parse()?))
+        Ok(Self(text.parse_object()?))
     }
 }
 

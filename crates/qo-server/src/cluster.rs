@@ -8,8 +8,13 @@ pub trait ClusterControl: Send + Sync + 'static {
     /// The state of this node, and of the cluster as it knows it.
     fn status(&self) -> Value;
 
-    /// Entries of this node's log, as an array.
-    fn log(&self, from: Option<u64>, limit: usize) -> BoxFuture<Result<Value, ClusterFailure>>;
+    /// Entries of the log of a group on this node, as an array.
+    fn log(
+        &self,
+        group: u16,
+        from: Option<u64>,
+        limit: usize,
+    ) -> BoxFuture<Result<Value, ClusterFailure>>;
 
     /// Carries out a change.
     fn change(&self, change: ClusterChange) -> BoxFuture<Result<(), ClusterFailure>>;
@@ -63,6 +68,8 @@ pub struct ClusterGauge {
     pub help: &'static str,
     /// The label `node`, for gauges of other members.
     pub node: Option<u64>,
+    /// The label `group`, in a cluster with several groups.
+    pub group: Option<u16>,
     /// Its value.
     pub value: f64,
 }

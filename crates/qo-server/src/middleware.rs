@@ -15,6 +15,7 @@ use http::header::{
     AUTHORIZATION, HOST, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method};
+use qo::TaskId;
 use qo_remote::wire::{
     BROKER_HEADER, Condition, READ_HEADER, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, STALE,
     TIME_HEADER,
@@ -25,7 +26,7 @@ use crate::app::App;
 use crate::body::BodyRoom;
 use crate::connection_room::OpenConnection;
 use crate::response::ApiError;
-use crate::tokens::{AuthError, Caller, Scope};
+use crate::tokens::{AuthError, Caller, LimitedAccess, Scope};
 
 /// The id of a request: the client's, or a generated one.
 #[derive(Debug, Clone)]
@@ -297,11 +298,17 @@ pub(crate) enum Access {
 
 /// Passes a request to its handler if its token allows it. The body is not read before.
 pub(crate) async fn authorize(
-    State((app, access)): State<(App, Access)>,
+    State((app, access, limited)): State<(App, Access, LimitedAccess)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match admit(&app, access, request.headers()).await {
+    let admitted = match admit(&app, access, request.headers()).await {
+        Ok(Some(caller)) => enforce_limits(&app, &caller, limited, request.uri().path())
+            .await
+            .map(|()| Some(caller)),
+        admitted => admitted,
+    };
+    match admitted {
         Err(error) => error.into_response(),
         Ok(None) => next.run(request).await,
         Ok(Some(caller)) => {
@@ -313,6 +320,32 @@ pub(crate) async fn authorize(
             // For the log.
             response.extensions_mut().insert(caller);
             response
+        }
+    }
+}
+
+/// Refuses the holder of a limited token what is beyond its limits, as far as the path says it.
+async fn enforce_limits(
+    app: &App,
+    caller: &Caller,
+    limited: LimitedAccess,
+    path: &str,
+) -> Result<(), ApiError> {
+    let limits = &caller.limits;
+    if limits.is_empty() {
+        return Ok(());
+    }
+    // `/v1/tasks/{id}`, `/v1/queues/{queue}/...` or `/v1/types/{type}/...`. An encoded name is refused, because it is no valid name as it is.
+    let name = path.split('/').nth(3).unwrap_or_default();
+    match limited {
+        LimitedAccess::Refused => Err(limits.refuse_route()),
+        LimitedAccess::Enforced => Ok(()),
+        LimitedAccess::OfQueue => limits.check_queue(name),
+        LimitedAccess::OfType => limits.check_type(name),
+        LimitedAccess::OfTask => {
+            let id = name.parse::<TaskId>();
+            let id = id.map_err(|error| ApiError::bad_request(error.to_string()))?;
+            Ok(limits.check_task(&app.engine().get(id).await?)?)
         }
     }
 }

@@ -11,8 +11,8 @@ use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::middleware::Access;
 use crate::routes::{
-    self, blobs, bulk, cluster, events, health, jobs, list, operation, query, queues, reference,
-    schedules, settings, tasks, tokens, work,
+    self, blobs, bulk, cluster, events, health, jobs, limits, list, operation, pauses, query,
+    queues, reference, schedules, settings, tasks, tokens, work,
 };
 use crate::tokens::Scope;
 
@@ -28,9 +28,10 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions, tasks::waits_for,
+        tasks::submit, list::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::logs, tasks::versions, tasks::waits_for,
         operation::cancel, operation::run_now, operation::replay, operation::archive, operation::unarchive, operation::purge,
-        queues::pause, queues::resume, bulk::bulk,
+        queues::list, queues::read, queues::put, pauses::pause, pauses::resume, pauses::pause_type, pauses::resume_type, pauses::list,
+        bulk::bulk,
         work::claim, operation::complete, operation::fail, operation::release, operation::renew, operation::snooze,
         operation::progress, operation::outcomes, work::heartbeat, work::deregister,
         tokens::list, tokens::create, tokens::revoke,
@@ -40,6 +41,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         settings::read, settings::change,
         schedules::list, schedules::read, schedules::put, schedules::remove, schedules::pause, schedules::resume,
         schedules::trigger, schedules::backfill,
+        limits::list, limits::read, limits::put, limits::remove,
         query::info, query::stats, query::activity, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
         health::health, health::ready, health::metrics,
@@ -52,6 +54,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         (name = "jobs", description = "WASI jobs, with the routes of queuey-queue"),
         (name = "operate", description = "For operators"),
         (name = "schedules", description = "Tasks that are submitted again and again"),
+        (name = "limits", description = "How many tasks run at once, and start within a time"),
         (name = "inspect", description = "Queues, workers, events, the server"),
         (name = "run", description = "For running the server")
     )

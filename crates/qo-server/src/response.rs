@@ -45,7 +45,10 @@ impl ApiError {
         {
             headers.insert(CONTENT_RANGE, value);
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(
+            status,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        ) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
@@ -73,6 +76,10 @@ pub(crate) fn problem_of(error: &Error) -> Problem {
         Error::Blob(error) => Problem::from(error),
         Error::NoSchedule { name } => Problem::new(
             Condition::ScheduleNotFound { name: name.clone() },
+            error.to_string(),
+        ),
+        Error::NoLimit { name } => Problem::new(
+            Condition::LimitNotFound { name: name.clone() },
             error.to_string(),
         ),
         Error::TooManyFailures { .. } => Problem::new(Condition::BadRequest, error.to_string()),

@@ -11,7 +11,7 @@ use crate::response::{ApiError, unwritable};
 use crate::routes::tasks::{RECORD_BYTES, size_of};
 
 /// The names of a task's fields in JSON.
-const NAMES: [&str; 41] = [
+const NAMES: [&str; 46] = [
     "attempt",
     "available_at",
     "cancel_requested",
@@ -21,6 +21,7 @@ const NAMES: [&str; 41] = [
     "events_dropped",
     "expires_at",
     "id",
+    "idempotency_hold",
     "idempotency_key",
     "idempotency_scope",
     "idempotency_until",
@@ -29,7 +30,11 @@ const NAMES: [&str; 41] = [
     "last_error",
     "lease_expires_at",
     "lease_id",
+    "limit_key",
+    "log_index",
+    "logs",
     "max_retries",
+    "max_wait_ms",
     "min_reader",
     "op_id",
     "ordering_key",
@@ -82,10 +87,12 @@ impl TaskFields {
     /// The approximate size of a task with these fields.
     pub(crate) fn size_of(&self, task: &Task) -> usize {
         let has = |name| self.0.contains(&name);
-        match (has("input"), has("output")) {
+        let logs = if has("logs") { task.log_bytes() } else { 0 };
+        let size = size_of(task) - task.log_bytes();
+        logs + match (has("input"), has("output")) {
             (false, false) => RECORD_BYTES,
-            (true, true) => size_of(task),
-            _ => size_of(task).min(RECORD_BYTES + INLINE_PAYLOAD_MAX_BYTES),
+            (true, true) => size,
+            _ => size.min(RECORD_BYTES + INLINE_PAYLOAD_MAX_BYTES),
         }
     }
 
@@ -96,6 +103,11 @@ impl TaskFields {
             task
         } else {
             task.without_input()
+        };
+        let task = if has("logs") {
+            task
+        } else {
+            task.without_logs()
         };
         let text = serde_json::to_string(&task).map_err(|error| unwritable(&error))?;
         let mut fields: BTreeMap<&str, &RawValue> =

@@ -99,7 +99,15 @@ pub struct LifecycleRule {
     pub abort_multipart_days: Option<u32>,
 }
 
-/// Versions, versioning, CORS and lifecycle rules of one bucket.
+/// The error of a store without settings.
+pub(crate) fn no_settings<T>(operation: &'static str) -> Result<T, StoreError> {
+    Err(StoreError::Unsupported {
+        operation,
+        detail: "this store has no settings".to_owned(),
+    })
+}
+
+/// Versions, versioning, CORS and lifecycle rules of one bucket. By default there are no CORS and lifecycle rules.
 ///
 /// Keys are relative to the prefix in the store's URL, as they are for objects.
 #[async_trait]
@@ -128,16 +136,24 @@ pub trait BucketAdmin: Debug + Send + Sync + 'static {
     async fn set_versioning(&self, versioning: Versioning) -> Result<(), StoreError>;
 
     /// The CORS rules; empty if none are set.
-    async fn cors(&self) -> Result<Vec<CorsRule>, StoreError>;
+    async fn cors(&self) -> Result<Vec<CorsRule>, StoreError> {
+        no_settings("reading CORS rules")
+    }
 
     /// Replaces all CORS rules. An empty list removes them.
-    async fn set_cors(&self, rules: &[CorsRule]) -> Result<(), StoreError>;
+    async fn set_cors(&self, _rules: &[CorsRule]) -> Result<(), StoreError> {
+        no_settings("setting CORS rules")
+    }
 
     /// The lifecycle rules; empty if none are set.
-    async fn lifecycle(&self) -> Result<Vec<LifecycleRule>, StoreError>;
+    async fn lifecycle(&self) -> Result<Vec<LifecycleRule>, StoreError> {
+        no_settings("reading lifecycle rules")
+    }
 
     /// Replaces all lifecycle rules. An empty list removes them.
-    async fn set_lifecycle(&self, rules: &[LifecycleRule]) -> Result<(), StoreError>;
+    async fn set_lifecycle(&self, _rules: &[LifecycleRule]) -> Result<(), StoreError> {
+        no_settings("setting lifecycle rules")
+    }
 
     /// The bucket's location for a browser, or `None` if browsers cannot access this kind of store.
     fn browser_location(&self) -> Option<BucketLocation> {

@@ -32,6 +32,7 @@ pub mod response;
 pub mod runtime;
 #[cfg(feature = "s3")]
 pub mod s3;
+mod shell;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod store;
@@ -41,6 +42,7 @@ pub use client::StoreClient;
 pub use error::StoreError;
 pub use open::{OpenError, OpenOptions, check, open, open_default};
 pub use recent::written_since;
+pub use shell::shell_command;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{CredentialSource, Store, StoreKind, StoreSource};

@@ -44,6 +44,7 @@ assets![
     "js/record/keys.js",
     "js/record/queues.js",
     "js/record/record.js",
+    "js/record/queue_settings.js",
     "js/record/schedules.js",
     "js/record/schema.js",
     "js/record/sealed.js",

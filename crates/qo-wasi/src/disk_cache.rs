@@ -13,7 +13,8 @@
 //! | the checksum was written in part | a checksum that does not match; the same |
 //! | the file was deleted, not its checksum | a checksum without a file; the next check deletes it |
 //!
-//! wasmtime bounds the number and the size of its files and deletes those that were not used for longest.
+//! The number and the size of the files are bounded. wasmtime deletes those that were not used for longest, but only once an hour. So the
+//! oldest files go after each compilation that leaves more.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -26,8 +27,8 @@ use std::time::SystemTime;
 use ring::digest::{SHA256, digest};
 use wasmtime::{Cache, CacheConfig};
 
-/// Maximum number of files, and of their bytes. Both are soft: wasmtime deletes files now and then.
-const FILES_MAX: u64 = 1_000;
+/// Maximum number of files, and of their bytes.
+const FILES_MAX: usize = 1_000;
 const TOTAL_MAX_BYTES: u64 = 512 << 20;
 
 /// The cache directory cannot be used.
@@ -92,7 +93,7 @@ impl DiskCache {
         let mut config = CacheConfig::new();
         config
             .with_directory(&code)
-            .with_file_count_soft_limit(FILES_MAX)
+            .with_file_count_soft_limit(FILES_MAX as u64)
             .with_files_total_size_soft_limit(TOTAL_MAX_BYTES)
             // Compressing files again would change their checksums.
             .with_optimized_compression_usage_counter_threshold(u64::MAX);
@@ -123,7 +124,26 @@ impl DiskCache {
         self.check(&mut checked)?;
         let compiled = compile();
         self.note(&mut checked);
+        self.delete_oldest(FILES_MAX, TOTAL_MAX_BYTES);
         Ok(compiled)
+    }
+
+    /// Deletes the files that were written first until the others are within these bounds. The next check deletes their checksums.
+    fn delete_oldest(&self, files_max: usize, total_max_bytes: u64) {
+        let mut files: Vec<_> = self.files().into_values().collect();
+        files.sort_by_key(|(_, stamp)| stamp.modified);
+        let mut count = files.len();
+        let mut total_bytes: u64 = files.iter().map(|(_, stamp)| stamp.bytes).sum();
+        for (path, stamp) in files {
+            if count <= files_max && total_bytes <= total_max_bytes {
+                return;
+            }
+            if let Err(error) = remove(&path) {
+                tracing::warn!(path = %path.display(), %error, "cannot delete a cached program");
+            }
+            count -= 1;
+            total_bytes -= stamp.bytes;
+        }
     }
 
     /// Deletes the files that are not as they were written.
@@ -235,5 +255,40 @@ fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_files_are_deleted_beyond_the_bounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = DiskCache::open(&directory.path().join("cache")).unwrap();
+        let version = cache.modules.join("version");
+        let names = || {
+            let names = cache.files().into_keys();
+            names.collect::<Vec<_>>().join(" ")
+        };
+        fs::create_dir_all(&version).unwrap();
+        // The order of the names is not that of the times.
+        for (name, age) in [("a", 1), ("b", 4), ("c", 2), ("d", 3)] {
+            let path = version.join(name);
+            fs::write(&path, [0; 100]).unwrap();
+            let file = fs::File::options().write(true).open(path).unwrap();
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(100 - age);
+            file.set_modified(modified).unwrap();
+        }
+        cache.delete_oldest(4, 400);
+        assert_eq!(names(), "version-a version-b version-c version-d");
+        cache.delete_oldest(3, 400);
+        assert_eq!(names(), "version-a version-c version-d");
+        cache.delete_oldest(3, 299);
+        assert_eq!(names(), "version-a version-c");
+        cache.delete_oldest(3, 0);
+        assert_eq!(names(), "");
     }
 }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
+use crate::network::Network;
+
 /// A directory of the host that programs may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
@@ -20,7 +22,7 @@ pub struct Directory {
 /// A text that does not describe a grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct GrantsError(&'static str);
+pub struct GrantsError(pub(crate) &'static str);
 
 impl FromStr for Directory {
     type Err = GrantsError;
@@ -52,8 +54,8 @@ pub struct Grants {
     pub directories: Vec<Directory>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
-    /// The network: TCP, UDP and name resolution. Preview 1 modules cannot open connections even so.
-    pub network: bool,
+    /// The network.
+    pub network: Network,
 }
 
 impl fmt::Debug for Grants {
@@ -96,11 +98,7 @@ impl Grants {
                 })?;
         }
         builder.envs(&self.environment);
-        if self.network {
-            builder.inherit_network().allow_ip_name_lookup(true);
-        } else {
-            builder.allow_tcp(false).allow_udp(false);
-        }
+        self.network.apply(builder);
         Ok(())
     }
 }

@@ -80,16 +80,16 @@ pub struct Ended {
 }
 
 /// A run. Dropping it ends the program.
-pub struct Run {
+pub struct ProgramRun {
     /// Standard output. The program waits while nobody reads it.
     pub output: Output,
     /// Runs the program. Dropping this future ends it.
     pub ended: BoxFuture<'static, Ended>,
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for ProgramRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").finish_non_exhaustive()
+        f.debug_struct("ProgramRun").finish_non_exhaustive()
     }
 }
 
@@ -171,7 +171,12 @@ impl Sandbox {
     }
 
     /// Starts a program. `arguments` begins with its name.
-    pub fn run(self: &Arc<Self>, program: Program, arguments: Vec<String>, input: Input) -> Run {
+    pub fn run(
+        self: &Arc<Self>,
+        program: Program,
+        arguments: Vec<String>,
+        input: Input,
+    ) -> ProgramRun {
         let (stdout, output) = stdout::pipe(self.limits.output_bytes);
         let stderr = Tail::default();
         let sandbox = Arc::clone(self);
@@ -189,7 +194,7 @@ impl Sandbox {
                 stderr: stderr.bytes(),
             }
         };
-        Run {
+        ProgramRun {
             output,
             ended: ended.boxed(),
         }

@@ -475,7 +475,7 @@ impl Story {
         let mut submission = Submission::new(id, plan.task_type.parse()?, input);
         submission.queue = plan.queue.parse()?;
         submission.priority = plan.priority;
-        submission.max_retries = plan.retries;
+        submission.max_retries = Some(plan.retries);
         submission.available_at = due;
         for tag in plan.tags {
             submission.tags.push(tag.parse()?);

@@ -6,11 +6,12 @@ use qo_blob::BlobError;
 use qo_broker::election::ElectionError;
 use qo_core::id::{InvalidId, InvalidShard};
 use qo_core::json::InvalidJson;
+use qo_core::limit::InvalidLimit;
 use qo_core::names::{InvalidLabel, InvalidName};
 use qo_core::schedule::InvalidSchedule;
 use qo_core::task::UnknownStatus;
 use qo_core::time::InvalidTimestamp;
-use qo_core::{Rejection, Status, TaskId, Timestamp};
+use qo_core::{InvalidQueueSettings, Rejection, Status, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::environment::ConfigError;
 #[cfg(feature = "remote")]
@@ -130,7 +131,7 @@ pub enum Error {
         needed: &'static str,
     },
     /// A task did not finish in time.
-    #[error("task {id} is still {status} after {waited:?}; it continues, so wait for it again")]
+    #[error("task {id} is still {status} after {waited:.1?}; it continues, so wait for it again")]
     StillRunning {
         /// The task.
         id: TaskId,
@@ -142,9 +143,21 @@ pub enum Error {
     /// The definition of a schedule is invalid.
     #[error(transparent)]
     Schedule(#[from] InvalidSchedule),
+    /// The settings of a queue are invalid.
+    #[error(transparent)]
+    QueueSettings(#[from] InvalidQueueSettings),
     /// There is no schedule of this name.
     #[error("there is no schedule {name}; `qo schedule list` shows the names")]
     NoSchedule {
+        /// The name.
+        name: String,
+    },
+    /// A limit is invalid.
+    #[error(transparent)]
+    Limit(#[from] InvalidLimit),
+    /// There is no limit of this name.
+    #[error("there is no limit {name}; `qo limit list` shows the names")]
+    NoLimit {
         /// The name.
         name: String,
     },
@@ -272,6 +285,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Stored data is damaged.
     Damaged,
+    /// As many tasks wait as the settings of the queue allow. A retry helps when some have started.
+    QueueFull,
 }
 
 impl Error {
@@ -308,11 +323,13 @@ impl Error {
             | Self::DuplicateHandler { .. }
             | Self::NoHandler
             | Self::Schedule(_)
+            | Self::QueueSettings(_)
+            | Self::Limit(_)
             | Self::ScheduleTooLarge { .. }
             | Self::BackfillRange
             | Self::BackfillTooLarge { .. }
             | Self::WorkerSetting { .. } => ErrorKind::BadInput,
-            Self::NoSchedule { .. } => ErrorKind::NotFound,
+            Self::NoSchedule { .. } | Self::NoLimit { .. } => ErrorKind::NotFound,
             Self::ScheduleExists { .. } => ErrorKind::Conflict,
             Self::UnreadableSchedule { .. } => ErrorKind::Damaged,
             Self::StoppedAtOnce { .. } | Self::WorkerGone | Self::EndlessDrain { .. } => {
@@ -386,7 +403,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         | EngineError::QueuePaused { .. }
         | EngineError::DocumentConflict { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
-        EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
+        EngineError::NotVersioned | EngineError::ObjectFull { .. } => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,
     }
 }
@@ -429,6 +446,7 @@ fn rejection_kind(rejection: &Rejection) -> ErrorKind {
         Rejection::PayloadTooLarge { .. }
         | Rejection::OutOfBounds { .. }
         | Rejection::RetryPolicy(_) => ErrorKind::BadInput,
+        Rejection::QueueFull { .. } => ErrorKind::QueueFull,
         _ => ErrorKind::Conflict,
     }
 }

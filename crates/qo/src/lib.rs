@@ -90,9 +90,11 @@ mod connect;
 mod diff;
 pub mod encryption;
 mod error;
+mod limit;
 #[cfg(feature = "mdns")]
 mod mdns;
 mod queue;
+mod queues;
 #[cfg(feature = "remote")]
 mod remote;
 pub mod schedule;
@@ -108,9 +110,11 @@ pub use bulk::BulkReport;
 pub use connect::{Connect, connect, connect_default, names_servers};
 pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
+pub use limit::{LimitInfo, Limits};
 #[cfg(feature = "mdns")]
 pub use mdns::ServerSearchError;
 pub use queue::Queue;
+pub use queues::{QueueInfo, Queues};
 pub use schedule::{ScheduleDriver, ScheduleInfo, ScheduleSpec, Schedules, TaskTemplate};
 pub use submit::TaskBuilder;
 #[doc(hidden)]
@@ -131,13 +135,17 @@ pub use qo_broker::SlateConfig;
 #[doc(inline)]
 pub use qo_broker::{BrokerConfig, BrokerEngine, JsonConfig};
 #[doc(inline)]
-pub use qo_core::task::{Event, EventAction, IdempotencyScope, OnFailure, OrderingRule};
+pub use qo_core::task::{
+    AttemptLog, Event, EventAction, IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule,
+    Uniqueness,
+};
 #[doc(inline)]
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 #[doc(inline)]
 pub use qo_core::{
-    Actor, IdempotencyKey, Json, LeaseId, OrderingKey, Payload, QueueName, Rejection, RetryPolicy,
-    Shard, Status, Tag, Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
+    Actor, IdempotencyKey, Json, LeaseId, Limit, LimitKey, OrderingKey, Pause, PauseNote,
+    PauseTarget, Pauses, Payload, QueueName, QueueSettings, Rejection, RetryPolicy, Shard,
+    StartLimit, Status, Tag, Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
 #[doc(inline)]
 pub use qo_direct::{
@@ -147,7 +155,7 @@ pub use qo_direct::{
 #[doc(inline)]
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, SearchText, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskOrder, TaskPage, VersionedTask, WaitReason, When, WorkerInfo,
+    TaskFilter, TaskOrder, TaskPage, TaskQuery, VersionedTask, WaitReason, When, WorkerInfo,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

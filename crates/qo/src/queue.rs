@@ -9,11 +9,13 @@ use futures_util::stream::try_unfold;
 use qo_blob::{BlobAddress, BlobError, BlobStore, Blobs, GcOptions, GcReport};
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    Json, LeaseId, PauseNote, PauseTarget, Pauses, QueueName, Task, TaskId, Timestamp, WorkerId,
+};
 use qo_direct::DirectEngine;
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason,
-    WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, TaskQuery, VersionedTask,
+    WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
@@ -351,7 +353,7 @@ impl Queue {
         Ok(self.sealer.open_task(self.engine.get(id).await?))
     }
 
-    /// Says what a pending task waits for besides its due time and a worker: another task with the same ordering key. `None` if there is
+    /// Says what a pending task waits for besides its due time and a worker: another task with the same ordering key, or a limit. `None` if there is
     /// nothing.
     pub async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, Error> {
         Ok(self.engine.waits_for(task).await?)
@@ -378,7 +380,12 @@ impl Queue {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<TaskPage, Error> {
-        let page = self.engine.list(filter, cursor, limit).await?;
+        let query = TaskQuery {
+            filter,
+            cursor,
+            limit,
+        };
+        let page = self.engine.list(query).await?;
         Ok(self.open_page(page))
     }
 
@@ -443,7 +450,7 @@ impl Queue {
         Ok(self.engine.deregister(worker).await?)
     }
 
-    /// Pauses a queue: claims skip it.
+    /// Pauses a queue: claims skip it. See [`Queue::set_pause`].
     pub async fn pause(&self, queue: &QueueName) -> Result<(), Error> {
         Ok(self.engine.pause(queue).await?)
     }
@@ -451,6 +458,21 @@ impl Queue {
     /// Resumes a paused queue.
     pub async fn resume(&self, queue: &QueueName) -> Result<(), Error> {
         Ok(self.engine.resume(queue).await?)
+    }
+
+    /// Pauses a queue or a type, with the reason and the name of whoever pauses, or resumes it if there is no note. Claims skip what is
+    /// paused; running tasks continue. A repeated pause changes only the reason.
+    pub async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), Error> {
+        Ok(self.engine.set_pause(target, note).await?)
+    }
+
+    /// Returns the paused queues and types, with who paused them, when and why.
+    pub async fn pauses(&self) -> Result<Pauses, Error> {
+        Ok(self.engine.pauses().await?)
     }
 
     /// Finishes background work. Nothing is lost without it. If this process has the queue open for itself (`?engine=slate` without

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
+use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, Uniqueness};
 use qo_core::{
-    IdempotencyKey, Json, OrderingKey, QueueName, RetryPolicy, Tag, TaskId, TaskType, Timestamp,
-    TraceParent,
+    IdempotencyKey, Json, LimitKey, OrderingKey, QueueName, RetryPolicy, Tag, TaskId, TaskType,
+    Timestamp, TraceParent,
 };
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
 use serde::Serialize;
@@ -53,10 +53,13 @@ pub struct TaskBuilder {
     key: Option<String>,
     scope: Option<IdempotencyScope>,
     window: Option<Duration>,
+    hold: Option<KeyHold>,
+    on_conflict: Option<OnConflict>,
     tags: Vec<String>,
     traceparent: Option<TraceParent>,
     ordering_key: Option<String>,
     on_failure: Option<OnFailure>,
+    limit_key: Option<String>,
 }
 
 impl Queue {
@@ -86,10 +89,13 @@ impl Queue {
             key: None,
             scope: None,
             window: None,
+            hold: None,
+            on_conflict: None,
             tags: Vec::new(),
             traceparent: None,
             ordering_key: None,
             on_failure: None,
+            limit_key: None,
         }
     }
 }
@@ -125,13 +131,14 @@ impl TaskBuilder {
         self
     }
 
-    /// Limits the duration of each attempt, rounded up to whole seconds. Default: 5 minutes.
+    /// Limits the duration of each attempt, rounded up to whole seconds. Default: that of the queue, which is 5 minutes unless
+    /// [its settings](Queue::queues) say otherwise.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets the maximum number of retries. Default: 3.
+    /// Sets the maximum number of retries. Default: that of the queue, which is 3 unless [its settings](Queue::queues) say otherwise.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = Some(retries);
         self
@@ -158,6 +165,43 @@ impl TaskBuilder {
     /// Limits how long the idempotency key is remembered. Default: as long as the task is kept.
     pub fn idempotency_window(mut self, window: Duration) -> Self {
         self.window = Some(window);
+        self
+    }
+
+    /// Sets how long the task holds its idempotency key. Default: as long as it is kept.
+    ///
+    /// With [`KeyHold::Waiting`], a submit with the same key makes a new task once this one has started; with [`KeyHold::Unfinished`], once
+    /// it has finished.
+    pub fn idempotency_hold(mut self, hold: KeyHold) -> Self {
+        self.hold = Some(hold);
+        self
+    }
+
+    /// Sets what this submit does to a waiting task that holds its idempotency key. Default: it stays as it is.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), qo::Error> {
+    /// # let queue = qo::connect("memory:").await?;
+    /// use std::time::Duration;
+    /// use qo::{KeyHold, OnConflict};
+    ///
+    /// // The index is built ten seconds after the last change.
+    /// for _ in 0..3 {
+    ///     queue
+    ///         .task("build_index", &serde_json::json!({"shop": 7}))?
+    ///         .idempotency_key("shop-7")
+    ///         .idempotency_hold(KeyHold::Waiting)
+    ///         .on_conflict(OnConflict::Postpone)
+    ///         .delay(Duration::from_secs(10))
+    ///         .submit()
+    ///         .await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
+        self.on_conflict = Some(on_conflict);
         self
     }
 
@@ -207,6 +251,12 @@ impl TaskBuilder {
         self
     }
 
+    /// Sets the limit key: the limits with this key apply to the task ([`Queue::limits`]). A key without a limit has no effect.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.limit_key = Some(key.into());
+        self
+    }
+
     /// Sets the W3C trace context. The handler reads it from the task.
     pub fn traceparent(mut self, parent: TraceParent) -> Self {
         self.traceparent = Some(parent);
@@ -225,9 +275,10 @@ impl TaskBuilder {
         request.traceparent = self.traceparent;
         request.expires = self.expires;
         if let Some(timeout) = self.timeout {
-            request.timeout_seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+            let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+            request.timeout_seconds = Some(seconds);
         }
-        request.max_retries = self.retries.unwrap_or(request.max_retries);
+        request.max_retries = self.retries;
         request.retry_policy = self.retry_policy.unwrap_or(request.retry_policy);
         request.idempotency = match self.key {
             Some(key) => Some(IdempotencyRequest {
@@ -238,10 +289,20 @@ impl TaskBuilder {
             None if self.scope.is_some() => {
                 return Err(requires("idempotency_scope", "idempotency_key"));
             }
+            None if self.hold.is_some() => {
+                return Err(requires("idempotency_hold", "idempotency_key"));
+            }
+            None if self.on_conflict.is_some() => {
+                return Err(requires("on_conflict", "idempotency_key"));
+            }
             None if self.window.is_some() => {
                 return Err(requires("idempotency_window", "idempotency_key"));
             }
             None => None,
+        };
+        request.uniqueness = Uniqueness {
+            hold: self.hold.unwrap_or_default(),
+            on_conflict: self.on_conflict.unwrap_or_default(),
         };
         request.ordering = match self.ordering_key {
             Some(key) => Some(OrderingRule {
@@ -253,6 +314,7 @@ impl TaskBuilder {
             }
             None => None,
         };
+        request.limit_key = self.limit_key.as_deref().map(LimitKey::new).transpose()?;
         for tag in &self.tags {
             request.tags.push(Tag::new(tag)?);
         }

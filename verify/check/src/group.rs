@@ -38,8 +38,9 @@ pub(crate) fn unfold<'a>(
     let mut states: Vec<(Option<&Event>, Task)> = Vec::new();
     for _ in 0..renewals {
         let before = states.last().map(|(_, task)| task).or(last);
+        // A fence of a pending task leaves no event, either.
         let mut task = before
-            .filter(|task| task.status == Status::Running)
+            .filter(|task| matches!(task.status, Status::Pending | Status::Running))
             .ok_or_else(not_made_from)?
             .clone();
         task.revision += 1;
@@ -93,6 +94,7 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
             task.cancel_requested = false;
             task.available_at = stored.available_at;
             task.expires_at = stored.expires_at;
+            task.max_wait_ms = stored.max_wait_ms;
         }
         _ => {}
     }

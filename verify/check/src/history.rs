@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qo_core::TaskId;
+use qo_core::{DocumentName, Limit, TaskId};
 
 use crate::attempts::{self, Excuse};
 use crate::call::{Call, CallKind};
 use crate::life::{self, Conditions, Life, StoredVersion};
 use crate::promise::{Breaches, Promise};
-use crate::{counts, keys, linearizability, ordering};
+use crate::{counts, keys, limits, linearizability, ordering};
 
 /// A recorded history, after all faults stopped and the queue settled.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,8 @@ pub struct History<'a> {
     pub damaged: &'a BTreeSet<TaskId>,
     /// Tasks whose payloads could not be read in the end, with the error.
     pub unreadable: &'a [(TaskId, String)],
+    /// The limits, which were set before the first claim and did not change.
+    pub limits: &'a [(DocumentName, Limit)],
     /// What the run and its engine allow.
     pub conditions: Conditions,
 }
@@ -70,6 +72,7 @@ impl History<'_> {
         );
         let undecided = linearizability::check(self.calls, &lives, &excluded, &mut breaches);
         ordering::check(self.calls, &lives, &mut breaches);
+        limits::check(self.limits, &lives, clock_difference_ms, &mut breaches);
         self.check_ends(&lives, &mut breaches);
         Checked {
             breaches,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use qo_core::task::KeyHold;
 use qo_core::{IdempotencyKey, Task, TaskId, Timestamp};
 
 use crate::call::{Call, CallKind, Reply};
@@ -15,6 +16,8 @@ struct Hold<'a> {
     created_tick: u64,
     /// When the first purge was called that may have freed the key.
     purged_tick: Option<u64>,
+    /// When the task was started or finished, if that frees the key.
+    released_tick: Option<u64>,
 }
 
 impl Hold<'_> {
@@ -22,9 +25,10 @@ impl Hold<'_> {
     fn may_be_over(&self, other: &Hold<'_>, clock_difference_ms: u64) -> bool {
         let created_at = other.task.created_at.plus_millis(clock_difference_ms);
         self.until().is_some_and(|until| until <= created_at)
-            || self
-                .purged_tick
-                .is_some_and(|purged| purged < other.created_tick)
+            || [self.purged_tick, self.released_tick]
+                .into_iter()
+                .flatten()
+                .any(|freed| freed < other.created_tick)
     }
 
     fn until(&self) -> Option<Timestamp> {
@@ -99,10 +103,21 @@ fn holds<'a>(
                 && call.task == Some(id)
                 && call.answered.is_none_or(|answered| answered > created_tick)
         });
+        let mut later = life
+            .changes
+            .iter()
+            .filter(|change| change.tick > created_tick);
+        let frees = |task: &Task| match task.idempotency_hold {
+            KeyHold::Kept => false,
+            KeyHold::Unfinished => task.status.is_terminal(),
+            KeyHold::Waiting => !task.has_not_started(),
+        };
+        let released = later.find(|change| change.after.as_deref().is_some_and(frees));
         let hold = Hold {
             task,
             created_tick,
             purged_tick: purges.map(|call| call.called).min(),
+            released_tick: released.map(|change| change.tick),
         };
         (key, hold)
     })

@@ -37,6 +37,7 @@ fn is_needed(key: &str, tasks: &BTreeMap<TaskId, Task>) -> bool {
             | Key::Worker(_)
             | Key::Idempotency(_)
             | Key::Line(_)
+            | Key::Limit(_)
             | Key::BlobRecord(_)
             | Key::BlobData { .. },
         ) => true,

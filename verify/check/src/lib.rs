@@ -20,6 +20,7 @@ mod history;
 mod keys;
 mod leftover;
 mod life;
+mod limits;
 mod linearizability;
 mod ordering;
 mod promise;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use qo_core::task::{Event, decode};
+use qo_core::task::{Event, EventAction, decode};
 use qo_core::{LeaseId, OpId, Status, Task, TaskId, Timestamp};
 
 use crate::call::CallKind;
@@ -36,10 +36,14 @@ pub enum Step {
     Call(CallKind),
     /// The lease expired.
     LeaseExpiry,
-    /// The task waited past its expiry.
+    /// The task waited past its expiry, or longer than it may.
     Expiry,
+    /// A submit with the same key replaced the input of the waiting task, or postponed it.
+    Amendment,
     /// The engine released a claim whose caller had gone before the reply.
     Returned,
+    /// The engine made a claim fail that was under way.
+    Fenced,
 }
 
 impl fmt::Display for Step {
@@ -244,13 +248,19 @@ fn step(
             next.revision, last.revision
         ));
     }
-    if next.input() != last.input() || next.created_at != last.created_at {
+    let is_amended = event.is_some_and(|event| event.action == Some(EventAction::Amended));
+    let keeps_input = next.input() == last.input() || is_amended;
+    if !keeps_input || next.created_at != last.created_at {
         return Err("its input or its creation time changed".to_owned());
     }
     let cause = event.map_or(Cause::Requested, cause_of);
     let step = match (last.status, next.status) {
         (Status::Pending, Status::Running) => Step::Call(CallKind::Claim),
-        (Status::Pending, Status::Cancelled) if cause == Cause::TaskExpired => Step::Expiry,
+        (Status::Pending, Status::Pending) if is_amended && last.attempt == 0 => Step::Amendment,
+        (Status::Pending, Status::Pending) if event.is_none() => Step::Fenced,
+        (Status::Pending, Status::Failed | Status::Cancelled) if cause == Cause::TaskExpired => {
+            Step::Expiry
+        }
         (Status::Pending, Status::Cancelled) => Step::Call(CallKind::Cancel),
         (Status::Failed, Status::Cancelled) if last.stops_line() => Step::Call(CallKind::Cancel),
         (Status::Running, Status::Running) if event.is_some() => Step::Call(CallKind::Cancel),
@@ -348,7 +358,7 @@ fn check_step(
         }
         if next
             .started_at
-            .zip(last.expires_at)
+            .zip(last.pending_until())
             .is_some_and(|(started, expires)| started > expires.plus_millis(CLOCK_TOLERANCE_MS))
         {
             return Err("was claimed after its expiry".to_owned());

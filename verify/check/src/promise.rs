@@ -20,6 +20,8 @@ pub enum Promise {
     Explained,
     /// Tasks with one ordering key run one at a time, in submit order.
     Ordered,
+    /// No limit is exceeded.
+    Limited,
     /// Requests stay within the budget.
     Budget,
     /// No unneeded object is left in the store.
@@ -38,6 +40,7 @@ impl fmt::Display for Promise {
             Self::Ends => "promise 5, every task finishes",
             Self::Explained => "promise 6, attempts are explained",
             Self::Ordered => "order per key",
+            Self::Limited => "limits",
             Self::Budget => "promise 7, the request budget",
             Self::LeftOver => "no object is left over",
             Self::Run => "the run works",

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use qo_core::task::Event;
-use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{Json, LeaseId, PauseNote, PauseTarget, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
@@ -95,7 +95,11 @@ impl Engine for Recorder {
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        let kind = match operation.clone().split().0 {
+        let plain = match operation.clone().split().0 {
+            Operation::Logged { operation, .. } => *operation,
+            plain => plain,
+        };
+        let kind = match plain {
             Operation::Renew { .. } | Operation::Progress { .. } => CallKind::Renew,
             Operation::Complete { .. } => CallKind::Complete,
             Operation::Fail { .. } => CallKind::Fail,
@@ -138,13 +142,8 @@ impl Engine for Recorder {
         self.engine.output(task).await
     }
 
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        self.engine.list(filter, cursor, limit).await
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        self.engine.list(query).await
     }
 
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
@@ -171,12 +170,12 @@ impl Engine for Recorder {
         self.engine.deregister(worker).await
     }
 
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.engine.pause(queue).await
-    }
-
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.engine.resume(queue).await
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError> {
+        self.engine.set_pause(target, note).await
     }
 
     async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {

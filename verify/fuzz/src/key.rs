@@ -19,13 +19,20 @@ pub(crate) fn key(bytes: &[u8]) {
     assert_eq!(key.to_string(), text);
     let (prefix, parts) = match &key {
         Key::Task(id) => (tasks_prefix(id.shard()), 3),
-        Key::Ready(entry) => (ready_prefix(&entry.queue, &entry.task_type), 6),
-        Key::Later(_) => ("later".to_owned(), 6),
+        Key::Ready(entry) => (
+            ready_prefix(&entry.queue, &entry.task_type),
+            6 + usize::from(entry.limit_key.is_some()),
+        ),
+        Key::Later(entry) => (
+            "later".to_owned(),
+            6 + usize::from(entry.limit_key.is_some()),
+        ),
         Key::Lease { id, .. } => (leases_prefix(id.shard()), 5),
         Key::Worker(_) => ("workers".to_owned(), 2),
         Key::Input { id, .. } | Key::Output { id, .. } => (data_prefix(*id), 4),
         Key::Idempotency(_) => ("keys".to_owned(), 2),
         Key::Line(_) => ("order".to_owned(), 2),
+        Key::Limit(_) => ("limits".to_owned(), 2),
         Key::BlobRecord(_) => (BLOB_RECORDS_PREFIX.to_owned(), 4),
         Key::BlobData { .. } => (BLOB_DATA_PREFIX.to_owned(), 4),
     };

@@ -73,6 +73,11 @@ fn actions(task: &Task) -> Vec<Action> {
             reason: Some("why".into()),
         },
         Action::RunNow,
+        Action::Amend {
+            input: Some(Payload::Inline(Json::null())),
+            available_at: Some(task.available_at.plus_millis(1)),
+        },
+        Action::Fence,
         Action::Replay,
         Action::Archive,
         Action::Unarchive,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use qo_check::{Breaches, Call, Conditions, Excuse, History, Life, Promise, Step};
-use qo_core::{Task, TaskId};
+use qo_core::{DocumentName, Json, Limit, Task, TaskId};
 use qo_store::wrap::Operation;
 
 use crate::faults::FaultKind;
@@ -52,12 +52,19 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
     let disturbing = [FaultKind::ClockSkew, FaultKind::ClockJump, FaultKind::Pause];
     let punctual = !disturbing.iter().any(|kind| evidence.plan.has(*kind))
         && evidence.plan.gateway_ahead_ms == 0;
+    let limits: Vec<(DocumentName, Limit)> = (evidence.plan.task_limits().into_iter())
+        .filter_map(|(name, body)| {
+            let limit = Limit::parse(&Json::parse(body).ok()?).ok()?;
+            Some((name.parse().ok()?, limit))
+        })
+        .collect();
     let checked = History {
         versions: &evidence.subject.records(evidence.bucket),
         calls: evidence.calls,
         excuses: evidence.excuses,
         damaged: &damaged,
         unreadable: evidence.unreadable,
+        limits: &limits,
         conditions: Conditions {
             punctual,
             grouped: evidence.subject.groups_changes(),

@@ -74,10 +74,29 @@ pub struct Plan {
     pub limits: Option<BrokerLimits>,
 }
 
+/// The seeds, by their remainder, in which limits apply to tasks.
+const LIMITED: (u64, [u64; 3]) = (16, [2, 5, 11]);
+
 /// The seeds, by their remainder, whose tasks have ordering keys.
 const ORDERED: (u64, [u64; 3]) = (16, [6, 10, 13]);
 
 impl Plan {
+    /// The limits that apply from the start, by their names and documents. The seed alone decides, as for ordering keys.
+    pub fn task_limits(&self) -> Vec<(&'static str, &'static str)> {
+        let (modulus, remainders) = LIMITED;
+        // A store that takes no more versions of a limit's record would stop its tasks for good.
+        if !remainders.contains(&(self.seed % modulus)) || self.has(FaultKind::VersionLimit) {
+            return Vec::new();
+        }
+        vec![
+            ("all", r#"{"queue":"default","concurrent":3}"#),
+            (
+                "account",
+                r#"{"limit_key":"account-0","concurrent":1,"starts":{"max":4,"window_ms":20000}}"#,
+            ),
+        ]
+    }
+
     /// Whether some tasks have an ordering key. The seed alone decides, so that the runs of all other seeds are as they would be without.
     pub fn has_order(&self) -> bool {
         let (modulus, remainders) = ORDERED;

@@ -58,7 +58,7 @@ fn tar(path: &Path, contents: &Contents) -> Result<String> {
         ensure!(unpacked.join(file).is_file(), "{file} is missing");
     }
     use_program(&Program::at(unpacked.join("bin/qo")), contents)?;
-    Ok("unpacked; submit and status work".to_owned())
+    Ok("unpacked; submit, status and a WASI job work".to_owned())
 }
 
 fn deb(path: &Path, contents: &Contents) -> Result<String> {
@@ -86,7 +86,7 @@ fn deb(path: &Path, contents: &Contents) -> Result<String> {
     let installed = directory.path().join("usr/share/man/man1/qo.1.gz");
     ensure!(installed.is_file(), "the manual page is missing");
     use_program(&Program::at(directory.path().join("usr/bin/qo")), contents)?;
-    Ok("unpacked; submit and status work; scripts parse".to_owned())
+    Ok("unpacked; submit, status and a WASI job work; scripts parse".to_owned())
 }
 
 fn wheel(path: &Path, contents: &Contents) -> Result<String> {
@@ -99,7 +99,7 @@ fn wheel(path: &Path, contents: &Contents) -> Result<String> {
         .arg(path);
     shell::capture(&mut pip)?;
     use_program(&Program::at(environment.join("bin/qo")), contents)?;
-    Ok("installed with pip; submit and status work".to_owned())
+    Ok("installed with pip; submit, status and a WASI job work".to_owned())
 }
 
 fn npm_package(path: &Path, contents: &Contents) -> Result<String> {
@@ -120,7 +120,7 @@ fn npm_package(path: &Path, contents: &Contents) -> Result<String> {
     let mut wrong = program.command(directory.path());
     let status = wrong.arg("no-such-command").output()?.status;
     ensure!(status.code() == Some(2), "the exit code is lost: {status}");
-    Ok("installed with npm; submit and status work".to_owned())
+    Ok("installed with npm; submit, status and a WASI job work".to_owned())
 }
 
 /// Lets systemd parse the units. Their program is replaced by the one that was built, because systemd checks that it exists.
@@ -246,7 +246,7 @@ impl Program {
     }
 }
 
-/// Asks for the version, submits a task to a new queue, and reads it back.
+/// Asks for the version, submits a task to a new queue, reads it back, and runs a WASI job.
 fn use_program(program: &Program, contents: &Contents) -> Result<()> {
     let home = temporary()?;
     let version = shell::capture(program.command(home.path()).arg("--version"))?;
@@ -269,6 +269,34 @@ fn use_program(program: &Program, contents: &Contents) -> Result<()> {
     if task["id"] != id.trim() || task["status"] != "pending" {
         bail!("`qo status` printed {task}");
     }
+    run_wasi_job(program, home.path(), &store)
+}
+
+/// A WASI program that ends at once: a module with one function, which does nothing and is exported as `_start`.
+const WASI_PROGRAM: &[u8] = b"\0asm\x01\0\0\0\
+    \x01\x04\x01\x60\0\0\
+    \x03\x02\x01\0\
+    \x07\x0a\x01\x06_start\0\0\
+    \x0a\x04\x01\x02\0\x0b";
+
+/// Uploads a WASI program through standard input, submits it, and runs it with a worker: packages have the feature `wasi`.
+fn run_wasi_job(program: &Program, home: &Path, store: &str) -> Result<()> {
+    let mut put = program.command(home);
+    put.args(["--store", store, "blob", "put", "-"]);
+    let address = shell::capture_with(&mut put, WASI_PROGRAM)?;
+    let mut submit = program.command(home);
+    submit.args(["--store", store, "submit", "--wasi", address.trim()]);
+    let id = shell::capture(&mut submit)?;
+    let mut worker = program.command(home);
+    worker.args(["--store", store, "worker", "--wasi", "--max-tasks", "1"]);
+    // Not for ever, if the worker does not find the job.
+    worker.args(["--exit-when-idle", "30s"]);
+    shell::capture(&mut worker)?;
+    let mut wait = program.command(home);
+    wait.args(["--store", store, "wait", id.trim(), "--timeout", "5s"]);
+    let output = shell::capture(&mut wait)?;
+    let output: Value = serde_json::from_str(&output).context("`qo wait` printed no JSON")?;
+    ensure!(output["exit_code"] == 0, "`qo wait` printed {output}");
     Ok(())
 }
 
@@ -286,5 +314,16 @@ mod tests {
             "--- # x\nargs: [\"--listen\", '--advertise=http://x']\nqo worker --config /etc/-%i --";
         let found: Vec<_> = options_in(text).collect();
         assert_eq!(found, ["--listen", "--advertise", "--config"]);
+    }
+
+    #[test]
+    fn the_wasi_program_is_a_module_with_whole_sections() {
+        let mut rest = WASI_PROGRAM.strip_prefix(b"\0asm\x01\0\0\0").unwrap();
+        let mut sections = Vec::new();
+        while let [id, length, more @ ..] = rest {
+            sections.push(*id);
+            rest = &more[usize::from(*length)..];
+        }
+        assert_eq!((sections, rest.len()), (vec![1, 3, 7, 10], 0));
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::root::root;
+use crate::steps::SHIPPED;
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -68,6 +69,20 @@ fn the_image_is_built_with_the_pinned_compiler() {
     assert!(dockerfile.contains(&format!("RUSTUP_TOOLCHAIN={pinned}\n")));
     let oldest = setting("Cargo.toml", "workspace.package", "rust-version");
     assert!(pinned.starts_with(&oldest), "{pinned} {oldest}");
+}
+
+#[test]
+fn the_image_has_the_features_of_the_packages() {
+    let dockerfile = read("packaging/docker/Dockerfile");
+    let build = dockerfile.lines().find(|line| line.contains("cargo build"));
+    let build = build.unwrap();
+    for word in [
+        "--locked",
+        "--profile dist",
+        &format!("--features {SHIPPED}"),
+    ] {
+        assert!(build.contains(&format!(" {word} ")), "{build}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Runs commands and reports their failures.
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -8,11 +9,24 @@ use crate::typed::typed;
 
 /// Runs the command and returns its standard output. Fails with its standard error.
 pub(super) fn capture(command: &mut Command) -> Result<String> {
+    capture_with(command, b"")
+}
+
+/// The same, with this standard input, which fits into a pipe.
+pub(super) fn capture_with(command: &mut Command, input: &[u8]) -> Result<String> {
     let shown = typed(command);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run `{shown}`"))?;
+    let cannot_run = || format!("cannot run `{shown}`");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(cannot_run)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ignores its input may have ended.
+        let _ = stdin.write_all(input);
+    }
+    let output = child.wait_with_output().with_context(cannot_run)?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
         bail!("`{shown}` ended with {}: {}", output.status, errors.trim());

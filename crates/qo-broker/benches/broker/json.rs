@@ -23,10 +23,21 @@ use qo_store::wrap::CountingStore;
 use crate::rig::{cpu_seconds, request};
 use qo_fixtures::Report;
 
-const CALLERS: usize = 100;
-const DEPTH: usize = 1_000;
-const SECONDS: u64 = 10;
-const INPUT_BYTES: usize = 64;
+/// What the callers do, here and in jqueue.
+struct Load {
+    callers: usize,
+    /// How many tasks wait.
+    depth: usize,
+    seconds: u64,
+    input_bytes: usize,
+}
+
+const LOAD: Load = Load {
+    callers: 100,
+    depth: 1_000,
+    seconds: 10,
+    input_bytes: 64,
+};
 /// The approximate size of a task in the object, with such an input.
 const TASK_BYTES: usize = 650;
 
@@ -40,7 +51,7 @@ struct Run {
 }
 
 pub(crate) async fn run(report: &mut Report) {
-    let ours = load(DEPTH, u64::MAX).await;
+    let ours = load(LOAD.depth, u64::MAX).await;
     let theirs = jqueue();
     for (name, run) in [("json", &ours), ("jqueue", &theirs)] {
         let rate = run.operations / run.seconds;
@@ -87,7 +98,7 @@ async fn load(depth: usize, object_max_bytes: u64) -> Run {
         ClientConfig::default(),
         config,
     );
-    let depth = (0..depth).map(|_| request(INPUT_BYTES)).collect();
+    let depth = (0..depth).map(|_| request(LOAD.input_bytes)).collect();
     for submitted in engine.submit_many(depth).await {
         submitted.unwrap();
     }
@@ -96,15 +107,15 @@ async fn load(depth: usize, object_max_bytes: u64) -> Run {
     let cpu = cpu_seconds();
     let started = Instant::now();
     let mut callers = tokio::task::JoinSet::new();
-    for number in 0..CALLERS {
+    for number in 0..LOAD.callers {
         let claim = ClaimRequest::new(
             format!("w-{number}").parse().unwrap(),
             vec!["noop".parse().unwrap()],
         );
         let (engine, ops) = (engine.clone(), Arc::clone(&ops));
         callers.spawn(async move {
-            while started.elapsed() < Duration::from_secs(SECONDS) {
-                engine.submit(request(INPUT_BYTES)).await.unwrap();
+            while started.elapsed() < Duration::from_secs(LOAD.seconds) {
+                engine.submit(request(LOAD.input_bytes)).await.unwrap();
                 let tasks = engine.claim(&claim).await.unwrap();
                 ops.fetch_add(2, Ordering::Relaxed);
                 for task in tasks {
@@ -138,7 +149,15 @@ fn jqueue() -> Run {
     let output = std::process::Command::new(python)
         .arg(script)
         .arg(folder.path().join("queue.json"))
-        .args([CALLERS, DEPTH, SECONDS as usize, INPUT_BYTES].map(|number| number.to_string()))
+        .args(
+            [
+                LOAD.callers,
+                LOAD.depth,
+                LOAD.seconds as usize,
+                LOAD.input_bytes,
+            ]
+            .map(|number| number.to_string()),
+        )
         .stderr(Stdio::inherit())
         .output()
         .unwrap();

@@ -3,17 +3,10 @@
 //! `cargo xtask bench broker [SCENARIO...] [--json]`; the scenario `http` is a benchmark of `qo-server`. Latency is injected, requests are
 //! counted at the store's interface, and prices are those of S3. Run `deep` alone: it measures the memory of the process.
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "it panics")]
+#![allow(clippy::disallowed_methods, reason = "it reads the clock")]
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+#![allow(clippy::panic, clippy::cast_sign_loss)]
 
 mod deep;
 mod full;

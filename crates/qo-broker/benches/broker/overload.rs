@@ -20,11 +20,20 @@ const BATCH: usize = 100;
 /// Submitters at the peak, each of which waits for its response.
 const SUBMITTERS: usize = 64;
 const WORKERS: usize = 32;
+const LONG_TASKS: LongTasks = LongTasks {
+    workers: 100,
+    lease: Duration::from_secs(6),
+    renews_every: Duration::from_secs(2),
+    renewals: 10,
+};
+
 /// Workers with one long task each, which must keep their leases.
-const LONG_WORKERS: usize = 100;
-const LEASE: Duration = Duration::from_secs(6);
-const RENEWS_EVERY: Duration = Duration::from_secs(2);
-const RENEWALS: usize = 10;
+struct LongTasks {
+    workers: usize,
+    lease: Duration,
+    renews_every: Duration,
+    renewals: usize,
+}
 
 #[derive(Default)]
 struct Counted {
@@ -59,7 +68,7 @@ pub(crate) async fn run(report: &mut Report) {
     let peak = rate_of(&counted, PEAK_SECONDS).await;
     submitters.shutdown().await;
 
-    for number in 0..LONG_WORKERS {
+    for number in 0..LONG_TASKS.workers {
         workers.spawn(hold(engine.clone(), Arc::clone(&counted), number));
     }
     let (accepted, rejected) = (
@@ -159,14 +168,14 @@ async fn work(engine: BrokerEngine, counted: Arc<Counted>, number: usize) {
 /// Works on one long task after the other, and renews its lease.
 async fn hold(engine: BrokerEngine, counted: Arc<Counted>, number: usize) {
     let mut claim = claim_of(&format!("long-{number}"));
-    claim.lease_ms = Some(LEASE.as_millis() as u64);
+    claim.lease_ms = Some(LONG_TASKS.lease.as_millis() as u64);
     loop {
         let Some(task) = engine.claim(&claim).await.unwrap().pop() else {
             continue;
         };
         let lease = task.lease_id.unwrap();
-        for _ in 0..RENEWALS {
-            tokio::time::sleep(RENEWS_EVERY).await;
+        for _ in 0..LONG_TASKS.renewals {
+            tokio::time::sleep(LONG_TASKS.renews_every).await;
             let sent = Instant::now();
             let renewed = engine.renew(task.id, lease, claim.lease_ms).await;
             let took_ms = sent.elapsed().as_millis() as u64;

@@ -1,5 +1,6 @@
 //! Sending responses when a group is durable, or errors when it cannot be.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use qo_core::Action;
@@ -16,8 +17,8 @@ impl<J: Journal> CommitLoop<J> {
         self.tasks_in_flight -= written.tasks;
         self.bytes_in_flight -= written.bytes;
         match written.result {
-            Ok(()) => {
-                self.deliver(written.members);
+            Ok(index) => {
+                self.deliver(written.members, index);
                 Ok(())
             }
             Err(error) => {
@@ -27,10 +28,11 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
-    /// Sends the responses of a durable group. Tasks whose claimer has gone are released, so that another worker gets them.
-    pub(super) fn deliver(&mut self, members: Vec<QueuedMessage>) {
+    /// Sends the responses of a durable group, claims with the index of the group. Tasks whose claimer has gone are released, so that
+    /// another worker gets them.
+    pub(super) fn deliver(&mut self, members: Vec<QueuedMessage>, index: Option<NonZeroU64>) {
         for queued in members {
-            let unclaimed = queued.message.deliver().into_iter();
+            let unclaimed = queued.message.deliver(index).into_iter();
             let releases = unclaimed.filter_map(|task| {
                 let release = Action::Release {
                     lease: task.lease_id?,

@@ -8,7 +8,7 @@ use qo_engine::EngineError;
 
 use super::CommitLoop;
 use crate::journal::{GroupChanges, Journal};
-use crate::message::{ClaimCall, Message, QueuedMessage};
+use crate::message::{ClaimCall, Claimed, Message, QueuedMessage};
 
 /// The claims that wait, the oldest first.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl<J: Journal> CommitLoop<J> {
             let says_nothing = response.as_ref().is_ok_and(Vec::is_empty);
             changes.reads_state |= !says_nothing;
             confirm = true;
-            call.respond(response);
+            call.respond(response.map(Claimed::from));
             members.push(Message::Claim(call).into());
         }
         self.waiting.calls = still_waiting;

@@ -18,15 +18,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use qo_core::task::Event;
-use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
-use qo_engine::api::{
-    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
-};
+use qo_core::Timestamp;
+use qo_engine::api::Duty;
 use qo_engine::watch::Watcher;
-use qo_engine::{Engine, EngineError, Operation};
+use qo_engine::{ChangeCall, Engine, EngineError, ForwardingEngine, ReadCall};
 use qo_store::StoreClient;
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
@@ -233,8 +228,7 @@ impl fmt::Debug for LeaderGate {
     }
 }
 
-#[async_trait]
-impl Engine for LeaderGate {
+impl ForwardingEngine for LeaderGate {
     fn now(&self) -> Timestamp {
         match self.current_engine() {
             Ok(engine) => engine.now(),
@@ -242,109 +236,18 @@ impl Engine for LeaderGate {
         }
     }
 
-    async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        self.engine().await?.submit(request).await
+    async fn read<'a, T: Send + 'a>(
+        &'a self,
+        call: impl ReadCall<'a, T>,
+    ) -> Result<T, EngineError> {
+        call(self.engine().await?).await
     }
 
-    async fn submit_many(
-        &self,
-        requests: Vec<SubmitRequest>,
-    ) -> Vec<Result<Submitted, EngineError>> {
-        match self.engine().await {
-            Ok(engine) => engine.submit_many(requests).await,
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        self.engine().await?.claim(request).await
-    }
-
-    async fn due(&self, request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
-        self.engine().await?.due(request).await
-    }
-
-    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        self.engine().await?.act(id, operation).await
-    }
-
-    async fn act_many(
-        &self,
-        operations: Vec<(TaskId, Operation)>,
-    ) -> Vec<Result<Task, EngineError>> {
-        match self.engine().await {
-            Ok(engine) => engine.act_many(operations).await,
-            Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        self.engine().await?.purge(id).await
-    }
-
-    async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine().await?.get(id).await
-    }
-
-    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
-        self.engine().await?.waits_for(task).await
-    }
-
-    async fn input(&self, task: &Task) -> Result<Json, EngineError> {
-        self.engine().await?.input(task).await
-    }
-
-    async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
-        self.engine().await?.output(task).await
-    }
-
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        self.engine().await?.list(filter, cursor, limit).await
-    }
-
-    async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
-        self.engine().await?.history(id).await
-    }
-
-    async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
-        self.engine().await?.versions(id, limit).await
-    }
-
-    async fn stats(&self) -> Result<Stats, EngineError> {
-        self.engine().await?.stats().await
-    }
-
-    async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
-        self.engine().await?.workers().await
-    }
-
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
-        self.engine().await?.heartbeat(worker).await
-    }
-
-    async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        self.engine().await?.deregister(worker).await
-    }
-
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.engine().await?.pause(queue).await
-    }
-
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.engine().await?.resume(queue).await
-    }
-
-    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
-        self.engine().await?.documents(query).await
-    }
-
-    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
-        self.engine().await?.write_document(write).await
+    async fn change<'a, T: Send + 'a>(
+        &'a self,
+        call: impl ChangeCall<'a, T>,
+    ) -> Result<T, EngineError> {
+        call(self.engine().await?).await
     }
 
     /// The leader does all work of the queue.

@@ -3,7 +3,7 @@
 //! ```json
 //! {"format":1,"revision":42,"op_id":"…","written_at":"…","last_sequence":17,
 //! "writers":{"3f2a…":{"writes":9,"at":"…"}},
-//! "paused":["reports"],
+//! "paused":["reports"],"pauses":{"queues":{"reports":{"since":"…","by":"…","reason":"…"}},"types":{}},
 //! "settings":{"schedules/nightly":{"revision":3,…}},
 //! "tasks":[
 //! {"id":"…","task_type":"send_email","status":"pending",…},
@@ -13,6 +13,9 @@
 //!
 //! Each task is one line, in the stored form of all other modes. Lines of unchanged tasks are kept as bytes and copied, so a
 //! write costs the encoding of the changes plus one copy. Fields that this version does not know are preserved.
+//!
+//! `paused` says which queues are paused. `pauses` adds who paused them, when and why, and the paused types. Versions that do not know
+//! `pauses` change only `paused`, so that list decides on queues.
 //!
 //! `writers` records for each process how many of its writes the object contains. A process numbers its writes, and the
 //! operation id of a write consists of the process's random number and the number of the write. So a process that lost a response
@@ -24,7 +27,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::limits::COUNT_MAX;
-use qo_core::{OpId, QueueName, TaskId, Timestamp};
+use qo_core::{OpId, Pauses, QueueName, TaskId, Timestamp};
 use qo_store::StoreError;
 use qo_store::client::Authorship;
 use serde::{Deserialize, Serialize};
@@ -56,7 +59,7 @@ pub(super) struct Head {
     pub(super) revision: u64,
     pub(super) last_sequence: u64,
     pub(super) writers: BTreeMap<String, WriterMark>,
-    pub(super) paused: BTreeSet<QueueName>,
+    pub(super) pauses: Pauses,
     /// Documents by kind and name, as they are stored. Shared, because most writes change none.
     pub(super) settings: Arc<BTreeMap<String, Box<RawValue>>>,
     /// Fields of later versions.
@@ -133,11 +136,12 @@ pub(super) fn write<'a>(
     lines_bytes: usize,
 ) -> Result<Bytes, serde_json::Error> {
     let mut head_text = format!(
-        "{{\"format\":{FORMAT},\"revision\":{},\"op_id\":\"{op}\",\"written_at\":\"{now}\",\"last_sequence\":{},\n\"writers\":{},\n\"paused\":{},\n",
+        "{{\"format\":{FORMAT},\"revision\":{},\"op_id\":\"{op}\",\"written_at\":\"{now}\",\"last_sequence\":{},\n\"writers\":{},\n\"paused\":{},\n{}",
         head.revision,
         head.last_sequence,
         serde_json::to_string(&head.writers)?,
-        serde_json::to_string(&head.paused)?,
+        serde_json::to_string(&head.pauses.queues.keys().collect::<Vec<_>>())?,
+        pauses_line(&head.pauses)?,
     );
     if !head.settings.is_empty() {
         head_text.push_str("\"settings\":{");
@@ -169,6 +173,32 @@ pub(super) fn write<'a>(
     }
     body.put_slice(b"\n]}\n");
     Ok(body.freeze())
+}
+
+/// The pauses with their notes, if there are any.
+fn pauses_line(pauses: &Pauses) -> Result<String, serde_json::Error> {
+    if pauses.is_empty() {
+        return Ok(String::new());
+    }
+    let pauses = serde_json::to_string(pauses)?;
+    Ok(format!("\"pauses\":{pauses},\n"))
+}
+
+/// The pauses: the paused queues, and what is known beyond their names. Damaged notes must not stop the queue.
+fn read_pauses(paused: BTreeSet<QueueName>, notes: Option<&str>) -> Pauses {
+    let notes = notes.map(serde_json::from_str::<Pauses>).transpose();
+    let mut notes = notes
+        .inspect_err(|error| tracing::warn!(%error, "cannot read who paused what, and which types are paused"))
+        .unwrap_or_default()
+        .unwrap_or_default();
+    let with_note = |queue: QueueName| {
+        let pause = notes.queues.remove(&queue).unwrap_or_default();
+        (queue, pause)
+    };
+    Pauses {
+        queues: paused.into_iter().map(with_note).collect(),
+        types: notes.types,
+    }
 }
 
 /// The bytes that separate a line from the next.
@@ -205,9 +235,11 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
     if let Some(text) = take("writers") {
         head.writers = serde_json::from_str(text).map_err(parse)?;
     }
-    if let Some(text) = take("paused") {
-        head.paused = serde_json::from_str(text).map_err(parse)?;
-    }
+    let paused: BTreeSet<QueueName> = match take("paused") {
+        Some(text) => serde_json::from_str(text).map_err(parse)?,
+        None => BTreeSet::new(),
+    };
+    head.pauses = read_pauses(paused, take("pauses"));
     if let Some(text) = take("settings") {
         head.settings = Arc::new(serde_json::from_str(text).map_err(parse)?);
     }
@@ -246,6 +278,8 @@ pub(super) fn id_of(line: &str) -> Option<TaskId> {
 mod tests {
     use proptest::prelude::*;
 
+    use qo_core::{Actor, PauseNote, TaskType};
+
     use super::*;
 
     fn written(head: &Head, op: &OpId, lines: &[Bytes]) -> Bytes {
@@ -258,9 +292,17 @@ mod tests {
     fn a_written_object_can_be_read() {
         let mut head = Head {
             last_sequence: 7,
-            paused: ["a".parse().unwrap()].into(),
             ..Head::default()
         };
+        let queue: QueueName = "a".parse().unwrap();
+        let note = PauseNote {
+            by: Actor::from_text("ada@laptop"),
+            reason: Some("the provider is down".to_owned()),
+        };
+        let now = Timestamp::from_millis(5);
+        head.pauses.set(&queue.into(), Some(note.clone()), now);
+        let task_type: TaskType = "send".parse().unwrap();
+        head.pauses.set(&task_type.into(), Some(note), now);
         let mut writer = OpIdCounter::new(0x1234);
         let op = writer.next_op();
         head.mark(&op, Timestamp::from_millis(5));
@@ -272,13 +314,32 @@ mod tests {
         let (again, found) = read(&body).unwrap();
         assert_eq!(found, lines);
         assert_eq!((again.revision, again.last_sequence), (1, 7));
-        assert_eq!(again.paused, head.paused);
+        assert_eq!(again.pauses, head.pauses);
         assert_eq!(again.writers, head.writers);
         for (line, digit) in found.iter().zip(['5', '6']) {
             assert!(id_of(line).unwrap().to_string().starts_with(digit));
         }
         let empty = written(&head, &op, &[]);
         assert!(read(&empty).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn the_list_of_paused_queues_decides_over_the_notes() {
+        let read_pauses = |text: &str| {
+            let body = format!("{{\"format\":1,\"tasks\":[],{text}}}");
+            read(body.as_bytes()).unwrap().0.pauses
+        };
+        // A version that knows no notes has resumed `a` and paused `b`.
+        let pauses = read_pauses(
+            r#""paused":["b"],"pauses":{"queues":{"a":{"reason":"x"}},"types":{"t":{"reason":"y"}}}"#,
+        );
+        let names: Vec<_> = pauses.queues.keys().map(QueueName::as_str).collect();
+        assert_eq!(names, ["b"]);
+        assert_eq!(pauses.types.len(), 1);
+        for damaged in ["[]", "7", r#"{"queues":{"a":3}}"#] {
+            let pauses = read_pauses(&format!(r#""paused":["a"],"pauses":{damaged}"#));
+            assert_eq!(pauses.queues.len(), 1, "{damaged}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
 use qo_core::task::{Outline, decode, encode};
-use qo_core::{DocumentId, OpId, QueueState, TaskId, Timestamp};
+use qo_core::{DocumentId, OpId, Pauses, QueueState, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::{ClientConfig, Object, Tag};
 use qo_store::clock::StoreClock;
@@ -40,6 +40,7 @@ use super::BrokerEngine;
 use super::config::JsonConfig;
 use super::documents::read_documents;
 use super::journal::{CommitOutcome, GroupChanges, Journal, PollIntervals};
+use super::retention::Retention;
 
 /// The largest object that is read. A larger one was not written by qo.
 const READ_MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -143,7 +144,7 @@ impl JsonJournal {
         self.lines_bytes -= bytes_of(&self.unknown_lines);
         self.lines_bytes += bytes_of(&unknown_lines);
         self.unknown_lines = unknown_lines;
-        state.restore(head.paused.clone(), head.last_sequence);
+        state.restore(head.pauses.clone(), head.last_sequence);
         let settings = head.settings.iter();
         state.restore_documents(read_documents(
             settings.map(|(name, value)| (name.as_str(), value.get().as_bytes())),
@@ -310,7 +311,7 @@ impl Journal for JsonJournal {
             self.unknown_lines.clear();
             self.lines_bytes = 0;
             self.head = Head::default();
-            state.restore(BTreeSet::new(), 0);
+            state.restore(Pauses::default(), 0);
             state.restore_documents(BTreeMap::new());
             self.tag = None;
         }
@@ -347,7 +348,7 @@ impl Journal for JsonJournal {
         let mut head = self.head.clone();
         head.mark(&op, now);
         head.last_sequence = state.last_sequence();
-        head.paused.clone_from(state.paused());
+        head.pauses.clone_from(state.pauses());
         if let Err(error) = set_documents(&mut head, state, &changes.documents) {
             self.undo(state, &staged);
             return CommitOutcome::Failed(error);
@@ -424,19 +425,24 @@ impl Journal for JsonJournal {
             .saturating_add(bytes);
         let limit = self.config.object_max_bytes;
         if size > limit {
-            return Err(EngineError::QueueFull { size, limit });
+            return Err(EngineError::ObjectFull { size, limit });
         }
         Ok(())
     }
 
     fn retire(&mut self, state: &mut QueueState, changes: &mut GroupChanges, now: Timestamp) {
-        let keep_ms = u64::try_from(self.config.finished_keep.as_millis()).unwrap_or(u64::MAX);
-        let kept_since = now.minus_millis(keep_ms);
+        let retention = Retention::new(self.config.finished_keep);
+        let may_drop_before = now.minus_millis(retention.shortest_ms(state));
+        let is_over = |at: Timestamp, id: TaskId| {
+            let queue = state.task(id).map(|task| &task.queue);
+            queue.is_some_and(|queue| at < now.minus_millis(retention.of_ms(state, queue)))
+        };
         let excess = state.ended().len().saturating_sub(self.config.finished_max);
         let dropped: Vec<_> = state
             .ended()
             .enumerate()
-            .take_while(|(index, (at, _))| *index < excess || *at < kept_since)
+            .take_while(|(index, (at, _))| *index < excess || *at < may_drop_before)
+            .filter(|(index, (at, id))| *index < excess || is_over(*at, *id))
             .map(|(_, (_, id))| id)
             .collect();
         let dropped = dropped

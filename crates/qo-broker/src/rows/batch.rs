@@ -2,10 +2,10 @@
 //!
 //! A group is one batch, which the database writes atomically: after a crash, either the whole group is stored or nothing of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use qo_core::task::encode_compact;
+use qo_core::task::{KeyHold, encode_compact};
 use qo_core::{Json, QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 
@@ -15,6 +15,7 @@ use super::port::{Row, RowWrite};
 use super::time_index;
 use crate::journal::GroupChanges;
 use crate::payloads::has_stored_payloads;
+use crate::retention::Retention;
 
 /// The largest input that is stored in the record and so written with every change. Up to this size the copies cost less than a
 /// second key. A larger input is written once.
@@ -37,7 +38,7 @@ impl BatchBuilder {
         &mut self,
         state: &QueueState,
         changes: &GroupChanges,
-        retention_ms: u64,
+        retention: Retention,
         now: Timestamp,
     ) -> Result<Vec<RowWrite>, EngineError> {
         let mut batch = Vec::new();
@@ -54,12 +55,16 @@ impl BatchBuilder {
         let mut changed = changes.tasks.clone();
         changed.sort_unstable();
         changed.dedup();
+        let replaced: BTreeSet<TaskId> = changes.inputs.iter().copied().collect();
         for id in changed {
+            if let Some(task) = state.task(id).filter(|_| replaced.contains(&id)) {
+                put_input(&mut batch, task);
+            }
             match state.task(id) {
                 None => {}
                 // A failed task that stops its ordering key is still needed, and so stays among the live ones.
                 Some(task) if task.is_settled() => {
-                    self.put_ended(&mut batch, state, task, retention_ms, now)?;
+                    self.put_ended(&mut batch, state, task, retention, now)?;
                 }
                 Some(task) => {
                     let is_new = changes.submitted.binary_search(&id).is_ok();
@@ -67,26 +72,23 @@ impl BatchBuilder {
                 }
             }
         }
-        for queue in &changes.queues {
-            if state.is_paused(queue) {
-                batch.push(RowWrite::put(keys::of_queue(queue), Bytes::new()));
-            } else {
-                batch.push(RowWrite::Delete(keys::of_queue(queue)));
-            }
+        for target in &changes.pauses {
+            let key = keys::of_pause(target);
+            batch.push(match state.pauses().get(target) {
+                None => RowWrite::Delete(key),
+                Some(pause) => RowWrite::put(key, to_json(pause)?),
+            });
         }
         for id in &changes.documents {
             let key = keys::of_document(id);
             batch.push(match state.document(id) {
                 None => RowWrite::Delete(key),
-                Some(document) => {
-                    let value = serde_json::to_vec(document)
-                        .map_err(|error| EngineError::BadRequest(error.to_string()))?;
-                    RowWrite::put(key, Bytes::from(value))
-                }
+                Some(document) => RowWrite::put(key, to_json(document)?),
             });
         }
         for (key, count) in self.counts.take_changed() {
             let value = Bytes::copy_from_slice(&count.to_be_bytes());
+            let retention_ms = retention.of_ms(state, &key.queue);
             let until = dropped_at(&key, retention_ms);
             batch.push(put_until(keys::of_count(&key), value, Some(until)));
             batch.push(time_index::put_indexed(&key, count, retention_ms));
@@ -135,12 +137,13 @@ impl BatchBuilder {
         batch: &mut Vec<RowWrite>,
         state: &QueueState,
         task: &Task,
-        retention_ms: u64,
+        retention: Retention,
         now: Timestamp,
     ) -> Result<(), EngineError> {
         let id = task.id;
         // A task is kept for as long as its idempotency key is valid, even beyond the retention.
         let until = task.idempotency_until.filter(|_| task.key_holds(now));
+        let retention_ms = retention.of_ms(state, &task.queue);
         let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
         let record = encode(task, true)?;
         batch.push(put_until(
@@ -182,7 +185,16 @@ fn delete_live(batch: &mut Vec<RowWrite>, task: &Task) {
     }
 }
 
-/// The input of a live task, if it has its own key. An input never changes, so neither does this result.
+/// Writes a replaced input, which may have been in its own row before, or may be now.
+fn put_input(batch: &mut Vec<RowWrite>, task: &Task) {
+    let key = keys::of_sequence(INPUT, task.sequence);
+    batch.push(match separate_input(task) {
+        Some(input) => RowWrite::put(key, Bytes::copy_from_slice(input.as_str().as_bytes())),
+        None => RowWrite::Delete(key),
+    });
+}
+
+/// The input of a live task, if it has its own key. It changes only if the input is replaced.
 fn separate_input(task: &Task) -> Option<&Json> {
     let input = task.inline_input()?;
     (input.size() > INPUT_IN_RECORD_MAX_BYTES).then_some(input)
@@ -198,11 +210,21 @@ fn encode(task: &Task, with_input: bool) -> Result<Bytes, EngineError> {
     }
 }
 
+fn to_json(value: &impl serde::Serialize) -> Result<Bytes, EngineError> {
+    let text = serde_json::to_vec(value);
+    text.map(Bytes::from)
+        .map_err(|error| EngineError::BadRequest(error.to_string()))
+}
+
 /// Stores which task holds an idempotency key.
 fn put_key(batch: &mut Vec<RowWrite>, task: &Task, kept_until: Option<Timestamp>) {
     let Some(key) = task.scoped_key() else {
         return;
     };
+    // While it holds its key, such a task is in the state. Afterwards nobody may find the key held.
+    if task.idempotency_hold != KeyHold::Kept {
+        return;
+    }
     let value = Bytes::copy_from_slice(task.id.as_uuid().as_bytes());
     let until = task.idempotency_until.or(kept_until);
     batch.push(put_until(keys::of_key(&key), value, until));

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qo_core::Timestamp;
+use qo_core::{QueueState, Timestamp};
 use qo_engine::api::Stats;
 
 use super::keys::CountKey;
+use crate::retention::Retention;
 
 const HOUR_MS: u64 = 60 * 60 * 1_000;
 
@@ -62,18 +63,25 @@ impl Counts {
             .collect()
     }
 
-    /// Drops the counts of tasks that are no longer kept. Counts are ordered by hour, so this looks only at those and at one more.
-    pub(super) fn expire(&mut self, now: Timestamp, retention_ms: u64) {
+    /// Drops the counts of tasks that are kept in no queue any more. Counts are ordered by hour, so this looks only at those and at one more.
+    pub(super) fn expire(&mut self, now: Timestamp, longest_retention_ms: u64) {
         while let Some(oldest) = self.counts.first_entry()
-            && dropped_at(oldest.key(), retention_ms) <= now
+            && dropped_at(oldest.key(), longest_retention_ms) <= now
         {
             oldest.remove();
         }
     }
 
     /// Adds the counts to those of the live tasks.
-    pub(super) fn add_to(&self, stats: &mut Stats, now: Timestamp, retention_ms: u64) {
+    pub(super) fn add_to(
+        &self,
+        stats: &mut Stats,
+        state: &QueueState,
+        now: Timestamp,
+        retention: Retention,
+    ) {
         for (key, count) in &self.counts {
+            let retention_ms = retention.of_ms(state, &key.queue);
             if *count == 0 || dropped_at(key, retention_ms) <= now {
                 continue;
             }

@@ -18,6 +18,7 @@ use super::port::{RowGroup, RowWriter};
 use super::proof::WriterProof;
 use crate::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
 use crate::message::Message;
+use crate::retention::Retention;
 
 /// For how long after the last proof an empty response to a claim needs no new proof that this engine is the writer.
 const EMPTY_TRUST: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ const EMPTY_TRUST: Duration = Duration::from_secs(1);
 pub(super) struct RowJournal {
     pub(super) writer: Box<dyn RowWriter>,
     pub(super) runtime: Arc<dyn Runtime>,
-    pub(super) retention_ms: u64,
+    pub(super) retention: Retention,
     pub(super) finished: FinishedTasks,
     pub(super) batch_builder: BatchBuilder,
     pub(super) proof: Arc<WriterProof>,
@@ -73,12 +74,16 @@ impl Journal for RowJournal {
         if changes.is_empty() {
             forget_finished(state);
             self.batch_builder.looked_up.clear();
-            return CommitOutcome::InFlight(self.confirm(changes));
+            let confirmed = self.confirm(changes);
+            return CommitOutcome::InFlight(Box::pin(
+                async move { confirmed.await.map(|()| None) },
+            ));
         }
-        self.batch_builder.counts.expire(now, self.retention_ms);
+        let longest_ms = self.retention.longest_ms(state);
+        self.batch_builder.counts.expire(now, longest_ms);
         let writes = match self
             .batch_builder
-            .build(state, changes, self.retention_ms, now)
+            .build(state, changes, self.retention, now)
         {
             Ok(writes) => writes,
             Err(error) => return CommitOutcome::InFlight(Box::pin(std::future::ready(Err(error)))),
@@ -93,9 +98,9 @@ impl Journal for RowJournal {
         });
         let proof = Arc::clone(&self.proof);
         CommitOutcome::InFlight(Box::pin(async move {
-            durable.await?;
+            let index = durable.await?;
             proof.succeeded(began);
-            Ok(())
+            Ok(index)
         }))
     }
 
@@ -158,10 +163,10 @@ impl Journal for RowJournal {
             .insert(task.id, CountKey::of(task));
     }
 
-    fn add_stats(&self, stats: &mut Stats, now: Timestamp) {
+    fn add_stats(&self, stats: &mut Stats, state: &QueueState, now: Timestamp) {
         self.batch_builder
             .counts
-            .add_to(stats, now, self.retention_ms);
+            .add_to(stats, state, now, self.retention);
         // A finished task that was looked up is in the state for a moment and was counted there as well.
         for key in self.batch_builder.looked_up.values() {
             if let Some(queue) = stats.queues.get_mut(&key.queue) {

@@ -10,7 +10,8 @@
 //! | `x`, hour, queue, type, status | how many of these have a row `t` | the retention is over |
 //! | `t`, status, time and id, both inverted | the queue and type of a finished task; the newest come first | the retention is over |
 //! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects; or of one whose id was in use then, under a later time | the payloads are deleted |
-//! | `q`, queue | empty; the queue is paused | the queue is resumed |
+//! | `q`, queue | who paused the queue, when and why; empty if an earlier version paused it | the queue is resumed |
+//! | `y`, type | who paused the type, when and why | the type is resumed |
 //! | `s`, kind, slash, name | a document, such as a schedule | it is removed |
 //! | `m`, name | the format version, the reserved sequence numbers, and the time of the last write | forever |
 //!
@@ -21,7 +22,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::task::ScopedKey;
-use qo_core::{DocumentId, QueueName, Status, Task, TaskId, TaskType, Timestamp};
+use qo_core::{DocumentId, PauseTarget, QueueName, Status, Task, TaskId, TaskType, Timestamp};
 
 pub(crate) const LIVE: u8 = b'l';
 pub(crate) const INPUT: u8 = b'i';
@@ -32,6 +33,7 @@ pub(super) const INDEXED: u8 = b'x';
 pub(super) const TIME: u8 = b't';
 pub(super) const PAYLOADS: u8 = b'p';
 pub(super) const QUEUE: u8 = b'q';
+pub(super) const TYPE: u8 = b'y';
 pub(super) const DOCUMENT: u8 = b's';
 
 /// The highest reserved sequence number.
@@ -78,9 +80,12 @@ pub(super) fn of_key(key: &ScopedKey) -> Bytes {
     prefixed(KEY, key.canonical().as_bytes())
 }
 
-/// The key of a paused queue.
-pub(super) fn of_queue(queue: &QueueName) -> Bytes {
-    prefixed(QUEUE, queue.as_str().as_bytes())
+/// The key of a pause.
+pub(super) fn of_pause(target: &PauseTarget) -> Bytes {
+    match target {
+        PauseTarget::Queue(queue) => prefixed(QUEUE, queue.as_str().as_bytes()),
+        PauseTarget::Type(task_type) => prefixed(TYPE, task_type.as_str().as_bytes()),
+    }
 }
 
 /// The key of a document.

@@ -1,20 +1,22 @@
 //! Loads the live tasks into memory when the database is opened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use qo_core::limits::COUNT_MAX;
-use qo_core::{DocumentId, Json, QueueName, QueueState, StoredDocument, Task, Timestamp};
+use qo_core::{DocumentId, Json, Pause, Pauses, QueueState, StoredDocument, Task, Timestamp};
 use qo_engine::EngineError;
 use qo_store::runtime::Runtime;
 
 use super::batch::BatchBuilder;
-use super::keys::{self, COUNT, DOCUMENT, QUEUE};
+use super::keys::{self, COUNT, CountKey, DOCUMENT, QUEUE, TYPE};
 use super::live::load_tasks;
 use super::port::{RowCursor, RowDatabase, RowWrite};
 use super::time_index;
 use crate::documents::read_documents;
+use crate::retention::Retention;
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 2;
@@ -23,7 +25,7 @@ const FORMAT: u64 = 2;
 pub(super) async fn load(
     db: &Arc<dyn RowDatabase>,
     runtime: &Arc<dyn Runtime>,
-    retention_ms: u64,
+    retention: Retention,
     now: Timestamp,
 ) -> Result<(QueueState, BatchBuilder), EngineError> {
     let format = number(db.as_ref(), keys::FORMAT).await?;
@@ -56,31 +58,41 @@ pub(super) async fn load(
         ..BatchBuilder::default()
     };
     // The few other rows are read concurrently.
-    let (tasks, paused, counts, indexed, documents) = tokio::join!(
+    let (tasks, pauses, counts, indexed, documents) = tokio::join!(
         load_tasks(db, runtime, &mut state),
-        paused_queues(db.as_ref()),
+        load_pauses(db.as_ref()),
         load_counts(db.as_ref(), &mut batch_builder),
         time_index::load_indexed(db.as_ref()),
         load_documents(db.as_ref()),
     );
     tasks?;
     counts?;
-    let counts = &batch_builder.counts;
-    time_index::build_if_needed(db.as_ref(), counts, &indexed?, retention_ms, now).await?;
-    state.restore(paused?, reserved_sequence);
+    state.restore(pauses?, reserved_sequence);
     state.restore_documents(documents?);
+    let counts = &batch_builder.counts;
+    let retention_ms = |key: &CountKey| retention.of_ms(&state, &key.queue);
+    time_index::build_if_needed(db.as_ref(), counts, &indexed?, retention_ms, now).await?;
     Ok((state, batch_builder))
 }
 
-async fn paused_queues(db: &dyn RowDatabase) -> Result<BTreeSet<QueueName>, EngineError> {
-    let mut paused = BTreeSet::new();
-    let mut rows = RowCursor::all(db, QUEUE).await?;
+async fn load_pauses(db: &dyn RowDatabase) -> Result<Pauses, EngineError> {
+    Ok(Pauses {
+        queues: load_paused(db, QUEUE).await?,
+        types: load_paused(db, TYPE).await?,
+    })
+}
+
+async fn load_paused<N: Ord + FromStr>(
+    db: &dyn RowDatabase,
+    kind: u8,
+) -> Result<BTreeMap<N, Pause>, EngineError> {
+    let mut paused = BTreeMap::new();
+    let mut rows = RowCursor::all(db, kind).await?;
     while let Some(row) = rows.next().await? {
-        let name = row
-            .key
-            .get(1..)
-            .and_then(|name| std::str::from_utf8(name).ok());
-        paused.extend(name.and_then(|name| name.parse::<QueueName>().ok()));
+        let name = row.key.get(1..);
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        let name = name.and_then(|name| name.parse::<N>().ok());
+        paused.extend(name.map(|name| (name, Pause::decode(&row.value))));
     }
     Ok(paused)
 }

@@ -35,6 +35,7 @@ use self::archive::FinishedTasks;
 use self::journal::RowJournal;
 use self::payload_cleanup::PayloadCleanup;
 use self::proof::WriterProof;
+use super::retention::Retention;
 use super::{BrokerConfig, BrokerEngine};
 
 /// Settings of an engine whose queue is rows.
@@ -62,15 +63,15 @@ impl BrokerEngine {
     ) -> Result<Self, EngineError> {
         let proof = Arc::new(WriterProof::new(check, proven_at));
         // Boxed, so that this one-time future does not enlarge the futures of all callers.
-        let retention_ms = u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX);
-        let loading = load::load(&db, &runtime, retention_ms, client.now());
+        let retention = Retention::new(config.retention);
+        let loading = load::load(&db, &runtime, retention, client.now());
         let (state, batch_builder) = Box::pin(loading).await?;
         let finished = FinishedTasks::new(Arc::clone(&db), client.clone(), &state);
         let (cleanup, cleanup_ended) = PayloadCleanup::new();
         let journal = RowJournal {
             writer,
             runtime: Arc::clone(&runtime),
-            retention_ms,
+            retention,
             finished: finished.clone(),
             batch_builder,
             proof,

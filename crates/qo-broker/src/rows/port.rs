@@ -1,6 +1,7 @@
 //! The port to a database of rows: reading, writing a group atomically, and proving that nobody else writes.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use async_trait::async_trait;
@@ -122,9 +123,9 @@ pub trait RowScan: Send {
 /// Writes groups in order.
 #[async_trait]
 pub trait RowWriter: Send + 'static {
-    /// Begins to write a group. The future resolves when the group is durable and can be read. If it fails, the writer cannot be used
-    /// any more.
-    fn write(&mut self, group: RowGroup) -> BoxFuture<Result<(), EngineError>>;
+    /// Begins to write a group. The future resolves when the group is durable and can be read, with its index if it is an entry of a
+    /// replicated log. If it fails, the writer cannot be used any more.
+    fn write(&mut self, group: RowGroup) -> BoxFuture<Result<Option<NonZeroU64>, EngineError>>;
 
     /// Resolves when all groups that were sent before this call can be read, or never will be.
     fn drained(&self) -> BoxFuture<()>;

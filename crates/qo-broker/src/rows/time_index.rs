@@ -194,11 +194,11 @@ pub(super) async fn build_if_needed(
     db: &dyn RowDatabase,
     counts: &Counts,
     indexed: &BTreeMap<CountKey, u64>,
-    retention_ms: u64,
+    retention_ms: impl Fn(&CountKey) -> u64,
     now: Timestamp,
 ) -> Result<(), EngineError> {
     // The rows of a count that is over may be dropped one before the other.
-    let is_kept = |key: &CountKey| dropped_at(key, retention_ms) > now;
+    let is_kept = |key: &CountKey| dropped_at(key, retention_ms(key)) > now;
     let missing: Vec<(&CountKey, u64)> = counts
         .iter()
         .filter(|(key, count)| *count > 0 && indexed.get(*key) != Some(count) && is_kept(key))
@@ -224,7 +224,7 @@ pub(super) async fn build_if_needed(
     }
     // The counts come last: they say that the index is whole.
     for (key, count) in missing {
-        writes.push(put_indexed(key, count, retention_ms));
+        writes.push(put_indexed(key, count, retention_ms(key)));
     }
     // Lists show only what is durable.
     db.write_durable(writes).await

@@ -7,6 +7,7 @@
 //! A finished task leaves the state while its batch may still wait for the database. So a lookup in the database first waits until
 //! all earlier batches are written to SlateDB's memory ([`SlateWriter::drained`]).
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ impl SlateWriter {
 #[async_trait]
 impl RowWriter for SlateWriter {
     /// Sends a batch to the writer task. The future resolves when the batch is durable.
-    fn write(&mut self, group: RowGroup) -> BoxFuture<Result<(), EngineError>> {
+    fn write(&mut self, group: RowGroup) -> BoxFuture<Result<Option<NonZeroU64>, EngineError>> {
         let batch = batch_of(group.writes);
         let (reply, result) = oneshot::channel();
         // If the writer task has ended, `reply` is dropped and `result` fails.
@@ -102,7 +103,8 @@ impl RowWriter for SlateWriter {
             handle
                 .await_durable()
                 .await
-                .map_err(|error| from_slate(&error))
+                .map_err(|error| from_slate(&error))?;
+            Ok(None)
         })
     }
 

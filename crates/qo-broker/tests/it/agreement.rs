@@ -61,7 +61,7 @@ async fn play(engine: &dyn Engine, runtime: &dyn Runtime, seed: u64) -> Vec<Stri
     for n in 0..TASKS {
         // Each task has its own type, so that a claim selects it.
         let mut request = SubmitRequest {
-            max_retries: 2,
+            max_retries: Some(2),
             ..job(&format!("type-{n}"))
         };
         request.retry_policy.initial_interval_ms = 0;

@@ -1,12 +1,18 @@
 //! Cancelled calls, waiting claims, and group commits.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests in real time use tokio's tasks"
+)]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use object_store::ObjectStore;
+use qo_broker::BrokerEngine;
 use qo_core::Status;
-use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::watch::{Commit, TaskChange, Watcher};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
@@ -22,6 +28,34 @@ fn slow(
 ) -> Arc<dyn ObjectStore> {
     let delay = Delay::Fixed(Duration::from_millis(request_ms));
     Arc::new(LatencyStore::new(store, Arc::clone(runtime), delay, 1))
+}
+
+/// An engine whose requests take 60 ms.
+async fn slow_engine(journal: Journal) -> (Arc<dyn Runtime>, BrokerEngine) {
+    let runtime = TokioRuntime::shared();
+    let slow = slow(memory(), &runtime, 60);
+    let engine = journal.open(slow, &runtime).await.unwrap();
+    (runtime, engine)
+}
+
+/// A submit in progress.
+type Submitting = tokio::task::JoinHandle<Result<Submitted, EngineError>>;
+
+/// Submits a `b`, and an `a` while that is written. The loop of the JSON journal waits for the write, so the `a` and what follows share a
+/// group.
+async fn submit_while_busy(
+    runtime: &dyn Runtime,
+    engine: &BrokerEngine,
+) -> (Submitting, Submitting) {
+    let submit = |task_type| {
+        let (engine, request) = (engine.clone(), job(task_type));
+        tokio::spawn(async move { engine.submit(request).await })
+    };
+    let busy = submit("b");
+    runtime.sleep(Duration::from_millis(10)).await;
+    let submitting = submit("a");
+    runtime.sleep(Duration::from_millis(1)).await;
+    (busy, submitting)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -61,9 +95,7 @@ async fn a_cancelled_call_leaves_nothing_half_done() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tasks_of_a_cancelled_claim_go_to_the_next_claim() {
     for journal in Journal::BOTH {
-        let runtime = TokioRuntime::shared();
-        let slow = slow(memory(), &runtime, 60);
-        let engine = journal.open(slow, &runtime).await.unwrap();
+        let (_, engine) = slow_engine(journal).await;
         // A caller that gives up while it waits for work.
         let idle = claim_request("a", 1, 60_000);
         let gone = tokio::time::timeout(Duration::from_millis(200), engine.claim(&idle)).await;
@@ -199,15 +231,9 @@ async fn tasks_that_must_be_read_first_share_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests in real time use tokio's tasks"
-)]
 async fn waiting_claims_are_served_in_the_order_of_their_arrival() {
     for journal in Journal::BOTH {
-        let runtime = TokioRuntime::shared();
-        let slow = slow(memory(), &runtime, 60);
-        let engine = journal.open(slow, &runtime).await.unwrap();
+        let (runtime, engine) = slow_engine(journal).await;
         engine.submit(job("b")).await.unwrap();
         let claim = |worker: &str| {
             let (engine, mut request) = (engine.clone(), claim_request("a", 1, 60_000));
@@ -216,13 +242,7 @@ async fn waiting_claims_are_served_in_the_order_of_their_arrival() {
         };
         let first = claim("w-first");
         runtime.sleep(Duration::from_millis(300)).await;
-        // The loop of the JSON journal waits for a write meanwhile, so the next two share a group.
-        let (busy, request) = (engine.clone(), job("b"));
-        let busy = tokio::spawn(async move { busy.submit(request).await });
-        runtime.sleep(Duration::from_millis(10)).await;
-        let (submitter, request) = (engine.clone(), job("a"));
-        let submitting = tokio::spawn(async move { submitter.submit(request).await });
-        runtime.sleep(Duration::from_millis(1)).await;
+        let (busy, submitting) = submit_while_busy(&*runtime, &engine).await;
         let second = claim("w-second");
         let claimed = tokio::time::timeout(WAIT_MAX, first).await;
         let claimed = claimed.expect("the first claim is served").unwrap();
@@ -255,10 +275,6 @@ async fn a_close_releases_the_tasks_of_a_claim_whose_caller_has_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests in real time use tokio's tasks"
-)]
 async fn a_claim_that_waits_at_a_close_takes_nothing() {
     let runtime = TokioRuntime::shared();
     let store = memory();
@@ -268,13 +284,8 @@ async fn a_claim_that_waits_at_a_close_takes_nothing() {
     let (waiting, request) = (engine.clone(), claim_request("a", 1, 60_000));
     let waiting = tokio::spawn(async move { waiting.claim(&request).await });
     runtime.sleep(Duration::from_millis(300)).await;
-    // The loop waits for this write meanwhile, so the next task and the close share a group.
-    let (busy, request) = (engine.clone(), job("b"));
-    let busy = tokio::spawn(async move { busy.submit(request).await });
-    runtime.sleep(Duration::from_millis(10)).await;
-    let (submitter, request) = (engine.clone(), job("a"));
-    let submitting = tokio::spawn(async move { submitter.submit(request).await });
-    runtime.sleep(Duration::from_millis(1)).await;
+    // The next task and the close share a group.
+    let (busy, submitting) = submit_while_busy(&*runtime, &engine).await;
     engine.close().await;
     busy.await.unwrap().unwrap();
     assert_eq!(waiting.await.unwrap(), Err(EngineError::Closed));

@@ -94,10 +94,6 @@ impl Harness for BrokerHarness {
         Arc::clone(&self.runtime)
     }
 
-    fn keeps_versions(&self) -> bool {
-        false
-    }
-
     fn payload_max_bytes(&self) -> u64 {
         PAYLOAD_MAX_BYTES
     }

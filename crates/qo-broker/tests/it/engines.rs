@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use qo_broker::BrokerEngine;
 use qo_broker::{BrokerConfig, JsonConfig, SlateConfig};
 use qo_core::{Json, LeaseId, Task};
-use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::api::{ClaimRequest, SubmitRequest, TaskFilter, TaskQuery};
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
@@ -84,14 +84,17 @@ pub(crate) async fn claim_one(engine: &dyn Engine, task_type: &str) -> (Task, Le
 
 /// All tasks with archived ones, in the order of their ids.
 pub(crate) async fn all_tasks(engine: &dyn Engine) -> Vec<Task> {
-    let filter = qo_engine::api::TaskFilter {
+    let filter = TaskFilter {
         statuses: qo_core::Status::ALL.to_vec(),
-        ..qo_engine::api::TaskFilter::default()
+        ..TaskFilter::default()
     };
     let mut tasks = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let page = engine.list(&filter, cursor.as_deref(), 100).await.unwrap();
+        let page = engine
+            .list(TaskQuery::first(&filter, 100).at(cursor.as_deref()))
+            .await
+            .unwrap();
         tasks.extend(page.tasks);
         match page.next {
             Some(next) => cursor = Some(next),

@@ -8,6 +8,7 @@ use qo_broker::{BrokerEngine, JsonConfig};
 use qo_core::TaskId;
 use qo_core::task::READER;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
+use qo_engine::conformance::refusals;
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
@@ -74,21 +75,8 @@ async fn lines_of_a_later_version_are_left_alone_and_their_ids_and_keys_stay_tak
     let old = engine(&store);
     assert_eq!(all_tasks(&old).await.len(), 1);
     for (number, id) in ids.iter().enumerate() {
-        for refused in [
-            old.get(*id).await.map(drop),
-            old.cancel(*id, None).await.map(drop),
-            old.purge(*id).await,
-            old.submit(SubmitRequest {
-                id: Some(*id),
-                ..job("a")
-            })
-            .await
-            .map(drop),
-            old.submit(keyed(&format!("order-{number}")))
-                .await
-                .map(drop),
-        ] {
-            let error = refused.unwrap_err();
+        let keyed = keyed(&format!("order-{number}"));
+        for error in refusals(&old, *id, job("a"), keyed).await {
             assert!(matches!(error, EngineError::Unreadable { .. }), "{error}");
         }
     }

@@ -24,6 +24,7 @@ mod overload;
 mod partitioned;
 mod processes;
 mod restart;
+mod retention;
 mod sharing;
 mod time_index;
 mod workers;

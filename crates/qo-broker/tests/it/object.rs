@@ -99,7 +99,7 @@ async fn a_full_queue_refuses_submits_and_serves_everything_else() {
         }
     };
     assert!((10..40).contains(&accepted), "{accepted}");
-    assert!(matches!(error, EngineError::QueueFull { .. }), "{error}");
+    assert!(matches!(error, EngineError::ObjectFull { .. }), "{error}");
     assert!(error.to_string().contains("?engine=slate"), "{error}");
     for _ in 0..accepted {
         let (task, lease) = claim_one(&queue, "a").await;

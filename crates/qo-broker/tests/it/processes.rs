@@ -100,16 +100,8 @@ impl Drop for ChildProcess {
 
 /// The faults of a store that keeps its promises.
 fn plan(rate: f64) -> FaultPlan {
-    let faults = [
-        FaultKind::LostRequest,
-        FaultKind::LostResponse,
-        FaultKind::LateApply,
-        FaultKind::DuplicateApply,
-        FaultKind::Conflict,
-        FaultKind::ErrorAfterApply,
-        FaultKind::TornRead,
-    ];
-    let plan = FaultPlan::none().with_each(faults, rate);
+    let transient = FaultPlan::none().with_each(FaultKind::TRANSIENT.iter().copied(), rate);
+    let plan = transient.with_each([FaultKind::TornRead], rate);
     plan.with(FaultRule::new(FaultKind::Unavailable, rate / 5.0))
 }
 

@@ -4,28 +4,22 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
-use qo_broker::{BrokerEngine, SlateConfig};
+use qo_broker::BrokerEngine;
 use qo_core::{Json, Status, TaskId};
 use qo_engine::Engine;
-use qo_engine::api::{ClaimRequest, SubmitRequest, TaskFilter, TaskOrder};
-use qo_store::client::ClientConfig;
-use qo_store::clock::StoreClock;
+use qo_engine::api::{ClaimRequest, SubmitRequest, TaskFilter, TaskOrder, TaskQuery};
 use qo_store::runtime::TokioRuntime;
 use slatedb::Db;
+
+use super::engines::Journal;
 
 /// Where the broker keeps its database.
 const DB_PATH: &str = "slate";
 
 async fn engine(objects: &Arc<dyn ObjectStore>) -> BrokerEngine {
-    BrokerEngine::slate(
-        Arc::clone(objects),
-        Arc::new(StoreClock::new()),
-        TokioRuntime::shared(),
-        ClientConfig::default(),
-        SlateConfig::default(),
-    )
-    .await
-    .unwrap()
+    let runtime = TokioRuntime::shared();
+    let engine = Journal::Slate.open(Arc::clone(objects), &runtime);
+    engine.await.unwrap()
 }
 
 /// Completes this many tasks, and returns them, the newest first.
@@ -53,7 +47,10 @@ async fn newest(engine: &BrokerEngine) -> Vec<TaskId> {
     let mut ids = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let page = engine.list(&filter, cursor.as_deref(), 4).await.unwrap();
+        let page = engine
+            .list(TaskQuery::first(&filter, 4).at(cursor.as_deref()))
+            .await
+            .unwrap();
         ids.extend(page.tasks.iter().map(|task| task.id));
         cursor = page.next;
         if cursor.is_none() {

@@ -4,17 +4,10 @@
 //! 1 KiB through the remote engine. Clients and nodes share the machine's cores. `QO_BENCH_TASKS` sets the number of waiting tasks in
 //! `restart` and `catch-up`, a million by default, and scales the other scenarios.
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "it panics")]
+#![allow(clippy::disallowed_methods, reason = "it reads the clock")]
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+#![allow(clippy::panic, clippy::cast_sign_loss)]
 
 mod load;
 mod nodes;

@@ -162,7 +162,7 @@ impl Nodes {
     pub(crate) async fn log_bytes_a_task(&self) -> f64 {
         let engine = self.engine();
         engine.check().await.unwrap();
-        let entries = engine.cluster_log(None, 1_000).await.unwrap();
+        let entries = engine.cluster_log(0, None, 1_000).await.unwrap();
         let (mut bytes, mut completed) = (0.0, 0.0_f64);
         for entry in entries {
             bytes += entry["bytes"].as_f64().unwrap_or_default();

@@ -31,6 +31,15 @@ pub struct NodeArgs {
     /// members on every node. Leave it out on a node that joins later
     #[arg(long, value_name = "NUMBER@HOST:PORT=URL", requires = "cluster", value_parser = member)]
     pub member: Vec<MemberArg>,
+    /// Number of Raft groups over which the tasks are divided; the same on every node, and fixed when the cluster is created
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "cluster",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=64)
+    )]
+    pub groups: u16,
     /// Largest input or output, in bytes; large ones go through the log in parts
     #[arg(
         long,
@@ -134,6 +143,9 @@ pub struct ClusterNodeArgs {
 /// Arguments of `qo cluster log`.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterLogArgs {
+    /// Group whose log to print, in a cluster with several groups
+    #[arg(long, value_name = "GROUP", default_value_t = 0)]
+    pub group: u16,
     /// First entry [default: the first that is kept]
     #[arg(long, value_name = "INDEX")]
     pub from: Option<u64>,

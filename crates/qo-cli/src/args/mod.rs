@@ -14,10 +14,13 @@ mod filter;
 mod history;
 mod init;
 mod key;
+mod limit;
 mod list;
+mod logs;
 mod monitor;
 mod pause;
 mod purge;
+pub mod queue;
 mod replay;
 mod run;
 mod run_now;
@@ -59,10 +62,13 @@ pub use self::filter::{BulkArgs, FilterArgs};
 pub use self::history::HistoryArgs;
 pub use self::init::InitArgs;
 pub use self::key::{KeyArgs, KeyCommand, KeyGenerateArgs};
+pub use self::limit::{LimitArgs, LimitCommand, LimitSetArgs};
 pub use self::list::{ListArgs, SortOrder};
+pub use self::logs::LogsArgs;
 pub use self::monitor::MonitorArgs;
-pub use self::pause::{PauseArgs, ResumeArgs};
+pub use self::pause::{PauseArgs, PauseTargetArgs, ResumeArgs};
 pub use self::purge::PurgeArgs;
+pub use self::queue::{QueueArgs, QueueCommand, QueueSetArgs};
 pub use self::replay::ReplayArgs;
 pub use self::run::RunArgs;
 pub use self::run_now::RunNowArgs;
@@ -131,69 +137,36 @@ Exit codes:
 /// Options that every command accepts.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Global options")]
+#[expect(clippy::doc_markdown, reason = "the comments are help texts")]
 pub struct GlobalArgs {
-    /// The store URL.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        help = "Store URL: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:, memory: [env: QO_STORE]"
-    )]
+    /// Store URL: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:, memory: [env: QO_STORE]
+    #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
-    /// A profile in the settings file.
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        help = "Profile in qo.toml [env: QO_PROFILE]"
-    )]
+    /// Profile in qo.toml [env: QO_PROFILE]
+    #[arg(long, global = true, value_name = "NAME")]
     pub profile: Option<String>,
-    /// The settings file.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        help = "Settings file [default: qo.toml in this directory, a parent directory or ~/.config/qo/] [env: QO_CONFIG]"
-    )]
+    /// Settings file [default: qo.toml in this directory, a parent directory or ~/.config/qo/] [env: QO_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A file with encryption keys.
+    /// File with the keys that encrypt inputs, outputs and errors [env: QO_ENCRYPTION_KEY_FILE, or QO_ENCRYPTION_KEYS with the keys themselves]
     #[arg(
         long,
         global = true,
         value_name = "FILE",
-        conflicts_with = "encryption_key_command",
-        help = "File with the keys that encrypt inputs, outputs and errors [env: QO_ENCRYPTION_KEY_FILE, or QO_ENCRYPTION_KEYS with the keys themselves]"
+        conflicts_with = "encryption_key_command"
     )]
     pub encryption_key_file: Option<PathBuf>,
-    /// A command that prints encryption keys.
-    #[arg(
-        long,
-        global = true,
-        value_name = "COMMAND",
-        help = "Command that prints these keys, such as one that asks a key management service [env: QO_ENCRYPTION_KEY_COMMAND]"
-    )]
+    /// Command that prints these keys, such as one that asks a key management service [env: QO_ENCRYPTION_KEY_COMMAND]
+    #[arg(long, global = true, value_name = "COMMAND")]
     pub encryption_key_command: Option<String>,
     /// Print results as JSON, one object per line; errors go to standard error, also as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// When to use colour.
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        value_enum,
-        default_value_t,
-        help = "When to use colour; NO_COLOR and CLICOLOR_FORCE are honoured"
-    )]
+    /// When to use colour; NO_COLOR and CLICOLOR_FORCE are honoured
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
     pub color: ColourChoice,
-    /// Log verbosity.
-    #[arg(
-        short,
-        long,
-        global = true,
-        action = ArgAction::Count,
-        help = "Log each store request with its latency; -vv logs everything; RUST_LOG takes precedence"
-    )]
+    /// Log each store request with its latency; -vv logs everything; RUST_LOG takes precedence
+    #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
     /// Suppress notes, progress and warnings
     #[arg(short, long, global = true, conflicts_with = "verbose")]
@@ -239,6 +212,11 @@ pub enum Command {
     /// Prints the task's events, oldest first. A task keeps its newest 64 events. If the bucket is versioned, --versions shows
     /// every stored version of the task.
     History(HistoryArgs),
+    /// Show what a task's last attempts printed
+    ///
+    /// Prints the end of the logs of the last three attempts: standard error of commands and WASI programs, and what handlers log with the
+    /// library. A log is stored when its attempt ends.
+    Logs(LogsArgs),
     /// Wait until a task finishes and print its output
     ///
     /// The exit code is 0 if the task completed, 8 if it failed or was cancelled, and 7 if the timeout passed first.
@@ -320,11 +298,20 @@ pub enum Command {
     /// Workers fire the schedules of their queue, and so does `qo serve`. Each tick makes exactly one task, however many processes there
     /// are.
     Schedule(ScheduleArgs),
-    /// Pause a queue
+    /// Show and change the settings of queues
     ///
-    /// Workers claim no tasks from a paused queue. Tasks can still be submitted to it, and running tasks finish as usual.
+    /// Settings are defaults for the tasks of a queue, how long finished tasks are kept, how long a task may wait, and how many may.
+    Queue(QueueArgs),
+    /// Limit how many tasks run at once, and how many start within a time
+    ///
+    /// A limit applies to a queue, a task type, or a key given at the submit, such as a tenant or an account of an API.
+    Limit(LimitArgs),
+    /// Pause a queue or a task type
+    ///
+    /// Workers claim no tasks of a paused queue, or of a paused type in any queue. Tasks can still be submitted, and running tasks finish
+    /// as usual. `qo stats` shows what is paused, since when, by whom and why.
     Pause(PauseArgs),
-    /// Resume a paused queue
+    /// Resume a paused queue or task type
     Resume(ResumeArgs),
     /// Recover tasks of dead workers and repair the index, without running tasks
     ///

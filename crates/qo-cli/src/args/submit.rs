@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use qo::{IdempotencyScope, OnFailure, Tag, TaskId, TaskType, Timestamp};
+use qo::{IdempotencyScope, KeyHold, OnConflict, OnFailure, Tag, TaskId, TaskType, Timestamp};
 
 use super::values;
 
@@ -24,7 +24,7 @@ Examples:
 
 With --many, each line is the JSON input of one task. With --many --full, each line is an object with the fields \"type\" (or --type), \"input\", \"id\", \"queue\", \
 \"priority\", \"delay\" or \"at\", \"expires_in\" or \"expires_at\", \"timeout\", \"retries\", \"retry_policy\", \"tags\", \"idempotency_key\", \"idempotency_scope\", \
-\"idempotency_window\", \"ordering_key\", \"on_failure\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
+\"idempotency_window\", \"idempotency_hold\", \"on_conflict\", \"ordering_key\", \"on_failure\", \"limit_key\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
 submitted, and the exit code is not 0. Empty lines are skipped.
 
 Durations look like 30s, 5m or 1h30m; a plain number means seconds.")]
@@ -118,10 +118,10 @@ pub struct TaskArgs {
     /// Cancel the task if it has not started by this time
     #[arg(long, value_name = "TIME", value_parser = values::timestamp)]
     pub expires_at: Option<Timestamp>,
-    /// Time limit of each attempt [default: 5m]
+    /// Time limit of each attempt [default: that of the queue, or 5m]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub timeout: Option<Duration>,
-    /// Maximum number of retries [default: 3]
+    /// Maximum number of retries [default: that of the queue, or 3]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
     /// Tag to filter by; repeatable
@@ -139,12 +139,21 @@ pub struct TaskArgs {
     /// How long the key is valid [default: as long as the task exists]
     #[arg(long, value_name = "DURATION", requires = "idempotency_key", value_parser = values::positive_duration, help_heading = "Idempotency")]
     pub idempotency_window: Option<Duration>,
+    /// How long the task holds the key: while it is kept, unfinished or waiting for its first attempt [default: kept]
+    #[arg(long, value_name = "HOLD", requires = "idempotency_key", value_parser = hold, help_heading = "Idempotency")]
+    pub idempotency_hold: Option<KeyHold>,
+    /// If a waiting task holds the key: keep it, replace its input, postpone it by --delay, or replace-and-postpone [default: keep]
+    #[arg(long, value_name = "POLICY", requires = "idempotency_key", value_parser = on_conflict, help_heading = "Idempotency")]
+    pub on_conflict: Option<OnConflict>,
     /// Tasks of one queue with the same key run one at a time, in submit order
     #[arg(long, value_name = "KEY", help_heading = "Ordering")]
     pub ordering_key: Option<String>,
     /// If the task fails for good: continue with the next task of the key, or stop until someone replays or cancels it [default: continue]
     #[arg(long, value_name = "POLICY", requires = "ordering_key", value_parser = on_failure, help_heading = "Ordering")]
     pub on_failure: Option<OnFailure>,
+    /// The limits with this key apply to the task (`qo limit`): a tenant, an account of an API
+    #[arg(long, value_name = "KEY", help_heading = "Limits")]
+    pub limit_key: Option<String>,
 }
 
 /// Retry delays.
@@ -172,6 +181,20 @@ pub fn on_failure(text: &str) -> Result<OnFailure, String> {
         "stop" => Ok(OnFailure::Stop),
         _ => Err("expected continue or stop".to_owned()),
     }
+}
+
+/// Parses how long a task holds its key.
+pub fn hold(text: &str) -> Result<KeyHold, String> {
+    let found = KeyHold::ALL.into_iter().find(|hold| hold.as_str() == text);
+    found.ok_or_else(|| "expected kept, unfinished or waiting".to_owned())
+}
+
+/// Parses what happens to a waiting task that holds the key, with hyphens or underscores.
+pub fn on_conflict(text: &str) -> Result<OnConflict, String> {
+    let text = text.replace('-', "_");
+    let mut all = OnConflict::ALL.into_iter();
+    let found = all.find(|policy| policy.as_str() == text);
+    found.ok_or_else(|| "expected keep, replace, postpone or replace-and-postpone".to_owned())
 }
 
 /// Parses `queue`, `type` or `global`.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use qo_server::tokens::Scope;
+use qo::{QueueName, TaskType};
+use qo_server::tokens::{Scope, TokenLimits};
 
 use super::values;
 
@@ -17,14 +18,10 @@ Examples:
   qo token list
   qo token revoke 0123456789abcdef
   qo token create --name web --scope submit --store cluster://10.0.0.5,10.0.0.6,10.0.0.7 --secret-file secret")]
+#[expect(clippy::doc_markdown, reason = "the comments are help texts")]
 pub struct TokenArgs {
-    /// File with the secret of a cluster, which allows everything on it; for example to create its first token.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        help = "File with the secret of the cluster that --store names, instead of a token in QO_TOKEN [env: QO_CLUSTER_SECRET, the secret itself]"
-    )]
+    /// File with the secret of the cluster that --store names, instead of a token in QO_TOKEN [env: QO_CLUSTER_SECRET, the secret itself]
+    #[arg(long, global = true, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
     /// The subcommand.
     #[command(subcommand)]
@@ -49,6 +46,7 @@ pub enum TokenCommand {
 #[command(after_long_help = "\
 Examples:
   qo token create --name web --scope submit --scope read
+  qo token create --name mailer --scope work --queue mail --type send_email
   QO_TOKEN=$(qo token create --name laptop --scope admin --for 12h)")]
 pub struct TokenCreateArgs {
     /// Name of the token
@@ -57,9 +55,25 @@ pub struct TokenCreateArgs {
     /// Permission: submit, work (claim and finish tasks), read or admin (everything); repeatable, or comma-separated
     #[arg(long, value_name = "SCOPE", required = true, value_delimiter = ',')]
     pub scope: Vec<Scope>,
+    /// Limit the token to this queue; repeatable, or comma-separated
+    #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
+    pub queue: Vec<QueueName>,
+    /// Limit the token to this task type; repeatable, or comma-separated
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub task_type: Vec<TaskType>,
     /// How long the token is valid [default: until revoked]
     #[arg(long = "for", value_name = "DURATION", value_parser = values::positive_duration)]
     pub valid_for: Option<Duration>,
+}
+
+impl TokenCreateArgs {
+    /// The queues and types to which the token is limited.
+    pub fn limits(&self) -> TokenLimits {
+        TokenLimits {
+            queues: self.queue.iter().cloned().collect(),
+            types: self.task_type.iter().cloned().collect(),
+        }
+    }
 }
 
 /// Arguments of `qo token revoke`.

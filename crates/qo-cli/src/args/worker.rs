@@ -9,6 +9,9 @@ use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 use super::values;
 use super::worker_wasi::WasiArgs;
 
+/// The most of the log of an attempt that a worker keeps.
+const LOG_MAX_BYTES: u64 = 16 * 1024;
+
 /// Arguments of `qo worker`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_long_help = "\
@@ -86,6 +89,9 @@ pub struct WorkerArgs {
     /// Maximum size of an output: bytes, or a number with KiB or MiB [default: 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_output: Option<u64>,
+    /// How much of the log of an attempt is kept: its end, up to 16KiB; 0 keeps none [default: 16KiB]
+    #[arg(long, value_name = "SIZE", value_parser = log_size)]
+    pub log_max: Option<u64>,
     /// Time between asking a command to stop and killing it [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = kill_grace)]
     pub kill_grace: Option<Duration>,
@@ -140,6 +146,13 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected a size such as 65536, 64KiB or 1MiB, up to 256MiB".to_owned())
 }
 
+/// The size of a log.
+pub fn log_size(text: &str) -> Result<u64, String> {
+    values::bytes(text)
+        .filter(|bytes| *bytes <= LOG_MAX_BYTES)
+        .ok_or_else(|| "expected a size such as 4096 or 8KiB, up to 16KiB".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +168,8 @@ mod tests {
 
     #[test]
     fn sizes_have_units_and_a_maximum() {
+        assert_eq!((log_size("0"), log_size("16KiB")), (Ok(0), Ok(16_384)));
+        assert!(log_size("17KiB").is_err());
         assert_eq!(size("10"), Ok(10));
         assert_eq!(size("64KiB"), Ok(65_536));
         assert_eq!(size("256 MiB"), Ok(STORED_PAYLOAD_MAX_BYTES));

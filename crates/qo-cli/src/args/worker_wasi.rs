@@ -17,9 +17,17 @@ pub struct WasiArgs {
     /// Give programs an environment variable; repeatable
     #[arg(long, value_name = "NAME=VALUE", requires = "wasi")]
     pub wasi_env: Vec<String>,
-    /// Let programs use the network
-    #[arg(long, requires = "wasi")]
-    pub wasi_net: bool,
+    /// Let programs connect to this host and port; repeatable. Without a value: let them use the whole network
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        requires = "wasi",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all",
+        value_delimiter = ','
+    )]
+    pub wasi_net: Vec<String>,
     /// Maximum memory of a program [default: 256MiB]
     #[arg(long, value_name = "SIZE", requires = "wasi", value_parser = size)]
     pub wasi_memory: Option<u64>,

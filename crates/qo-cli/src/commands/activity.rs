@@ -28,6 +28,23 @@ pub(super) struct EndedAttempt {
     pub(super) error: Option<String>,
 }
 
+#[cfg(test)]
+impl EndedAttempt {
+    /// A second attempt of a task of type `hello`.
+    pub(super) fn example(outcome: AttemptOutcome, error: Option<&str>) -> Self {
+        Self {
+            at: "2026-01-01T10:00:00Z".parse().unwrap(),
+            id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
+            task_type: "hello".parse().unwrap(),
+            queue: QueueName::default(),
+            attempt: 2,
+            took: Duration::from_millis(120),
+            outcome,
+            error: error.map(str::to_owned),
+        }
+    }
+}
+
 /// Activity of a worker. Clones share their state.
 #[derive(Debug, Clone)]
 pub(super) struct Activity {

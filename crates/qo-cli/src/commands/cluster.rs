@@ -30,7 +30,8 @@ pub(super) async fn run(args: &ClusterArgs, session: &mut Session) -> Result<(),
             show_status(&status, session)
         }
         ClusterCommand::Log(args) => {
-            let lines = engine.cluster_log(args.from, args.limit as usize).await;
+            let limit = args.limit as usize;
+            let lines = engine.cluster_log(args.group, args.from, limit).await;
             show_log(&lines.map_err(qo::Error::from)?, session)
         }
         ClusterCommand::Add(args) => {
@@ -205,6 +206,7 @@ fn show_status(status: &Value, session: &mut Session) -> Result<(), Failure> {
         ]);
     }
     session.screen.table(&table)?;
+    show_groups(status, session)?;
     if let Some(failure) = status["failure"].as_str() {
         return Err(Failure::new(
             FailureKind::Unavailable,
@@ -212,6 +214,38 @@ fn show_status(status: &Value, session: &mut Session) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// The groups, if there are several.
+fn show_groups(status: &Value, session: &mut Session) -> Result<(), Failure> {
+    let Some(groups) = status["groups"].as_array() else {
+        return Ok(());
+    };
+    let mut table = Table::new()
+        .column("GROUP")
+        .column("LEADER")
+        .column("TERM")
+        .column("LAG")
+        .column("LOG")
+        .column("BYTES")
+        .column("APPLIED");
+    for group in groups {
+        let entries = format!(
+            "{} to {}",
+            text(&group["log_first"]),
+            text(&group["log_last"])
+        );
+        table.row(vec![
+            Cell::from(text(&group["group"])),
+            Cell::from(text(&group["leader"])),
+            Cell::from(text(&group["term"])),
+            Cell::from(text(&group["lag"])),
+            Cell::from(entries),
+            Cell::from(text(&group["log_bytes"])),
+            Cell::from(text(&group["applied"])),
+        ]);
+    }
+    Ok(session.screen.table(&table)?)
 }
 
 fn show_log(lines: &[Value], session: &mut Session) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qo::Queue;
 use qo::blob::Blobs;
-use qo_cluster::{ClusterError, ClusterNode, Member};
+use qo_cluster::{ClusterError, ClusterNode, ClusterStatus, Member, NodeGroups};
 use qo_server::tokens::{TokenRecord, TokenStore};
 use qo_server::{
     Auth, ClusterChange, ClusterControl, ClusterFailure, ClusterGauge, Leader, ServeError, Server,
@@ -21,7 +21,7 @@ const LEADER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Starts to listen for the clients of a node. `admin` is a token that it accepts besides those in the cluster.
 pub(super) async fn bind(
-    node: &ClusterNode,
+    node: &NodeGroups,
     runtime: &Arc<dyn Runtime>,
     mut config: ServerConfig,
     admin: TokenRecord,
@@ -39,9 +39,9 @@ pub(super) async fn bind(
     config.auth = Auth::stored_besides(tokens, vec![admin]);
     let blob_max = payload_max.min(BLOB_MAX_BYTES);
     let blobs = Blobs::new(node.objects(), Arc::clone(runtime), blob_max);
-    let stale = Queue::new(Arc::new(node.stale_engine()), Arc::clone(runtime));
+    let stale = Queue::new(node.stale_engine(), Arc::clone(runtime));
     config.stale = Some(stale);
-    let queue = Queue::new(Arc::new(node.engine()), Arc::clone(runtime));
+    let queue = Queue::new(node.engine(), Arc::clone(runtime));
     Server::bind(queue.with_blobs(Arc::new(blobs)), config).await
 }
 
@@ -49,14 +49,14 @@ pub(super) async fn bind(
 #[derive(Clone)]
 struct NodeHandle {
     id: String,
-    node: ClusterNode,
+    node: NodeGroups,
     runtime: Arc<dyn Runtime>,
 }
 
 impl NodeHandle {
-    /// The term of this node's leadership, while it serves.
+    /// The term of this node's leadership, while it serves; the sum of the terms if there are several groups.
     fn epoch(&self) -> Option<u64> {
-        self.node.is_serving().then(|| self.node.status().term)
+        self.node.is_serving().then(|| self.node.reign())
     }
 }
 
@@ -95,10 +95,16 @@ impl ClusterControl for NodeHandle {
         serde_json::to_value(self.node.status()).unwrap_or(Value::Null)
     }
 
-    fn log(&self, from: Option<u64>, limit: usize) -> BoxFuture<Result<Value, ClusterFailure>> {
+    fn log(
+        &self,
+        group: u16,
+        from: Option<u64>,
+        limit: usize,
+    ) -> BoxFuture<Result<Value, ClusterFailure>> {
         let node = self.node.clone();
         Box::pin(async move {
-            let lines = node.log(from, limit).await.map_err(cluster_failure)?;
+            let lines = node.log(group, from, limit).await;
+            let lines = lines.map_err(cluster_failure)?;
             serde_json::to_value(lines).map_err(|error| ClusterFailure::Failed(error.to_string()))
         })
     }
@@ -121,69 +127,83 @@ impl ClusterControl for NodeHandle {
         })
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
     fn gauges(&self) -> Vec<ClusterGauge> {
-        let status = self.node.status();
-        let of_node = |name, help, value: f64| ClusterGauge {
-            name,
-            help,
-            node: None,
-            value,
-        };
-        let count = |value: Option<u64>| value.unwrap_or(0) as f64;
-        let mut gauges = vec![
-            of_node(
-                "qo_cluster_term",
-                "The term of the election.",
-                status.term as f64,
-            ),
-            of_node(
-                "qo_cluster_leader",
-                "The number of the leader; 0 if there is none.",
-                count(status.leader),
-            ),
-            of_node(
-                "qo_cluster_log_entries",
-                "Entries of the log on this node's disk.",
-                count(
-                    status
-                        .log_last
-                        .map(|last| (last + 1).saturating_sub(status.log_first)),
-                ),
-            ),
-            of_node(
-                "qo_cluster_log_bytes",
-                "The size of the log on this node's disk.",
-                status.log_bytes as f64,
-            ),
-            of_node(
-                "qo_cluster_sync_seconds",
-                "How long the last sync of the log took.",
-                status.sync_ms / 1_000.0,
-            ),
-            of_node(
-                "qo_cluster_applied_index",
-                "The last entry that is applied on this node.",
-                count(status.applied),
-            ),
-            of_node(
-                "qo_cluster_disk_full",
-                "Whether the disk of the log is full.",
-                f64::from(u8::from(status.disk_full)),
-            ),
-        ];
-        for member in &status.members {
-            if let Some(lag) = member.lag {
+        let groups = self.node.groups();
+        let statuses: Vec<ClusterStatus> = groups.iter().map(ClusterNode::status).collect();
+        let of_group = |group: u16| (statuses.len() > 1).then_some(group);
+        let mut gauges = Vec::new();
+        for (name, help, value) in GROUP_GAUGES {
+            for (status, group) in statuses.iter().zip(0..) {
+                gauges.push(ClusterGauge {
+                    name,
+                    help,
+                    node: None,
+                    group: of_group(group),
+                    value: value(status),
+                });
+            }
+        }
+        for (status, group) in statuses.iter().zip(0..) {
+            for member in &status.members {
+                let Some(lag) = member.lag else { continue };
                 gauges.push(ClusterGauge {
                     name: "qo_cluster_lag_entries",
                     help: "How many entries a node is behind, as the leader knows.",
                     node: Some(member.node),
-                    value: lag as f64,
+                    group: of_group(group),
+                    value: double(Some(lag)),
                 });
             }
         }
         gauges
     }
+}
+
+type GroupGauge = (&'static str, &'static str, fn(&ClusterStatus) -> f64);
+
+/// The gauges of each group, from its state.
+const GROUP_GAUGES: [GroupGauge; 7] = [
+    ("qo_cluster_term", "The term of the election.", |status| {
+        double(Some(status.term))
+    }),
+    (
+        "qo_cluster_leader",
+        "The number of the leader; 0 if there is none.",
+        |status| double(status.leader),
+    ),
+    (
+        "qo_cluster_log_entries",
+        "Entries of the log on this node's disk.",
+        |status| {
+            let last = status.log_last;
+            double(last.map(|last| (last + 1).saturating_sub(status.log_first)))
+        },
+    ),
+    (
+        "qo_cluster_log_bytes",
+        "The size of the log on this node's disk.",
+        |status| double(Some(status.log_bytes)),
+    ),
+    (
+        "qo_cluster_sync_seconds",
+        "How long the last sync of the log took.",
+        |status| status.sync_ms / 1_000.0,
+    ),
+    (
+        "qo_cluster_applied_index",
+        "The last entry that is applied on this node.",
+        |status| double(status.applied),
+    ),
+    (
+        "qo_cluster_disk_full",
+        "Whether the disk of the log is full.",
+        |status| f64::from(u8::from(status.disk_full)),
+    ),
+];
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
+fn double(value: Option<u64>) -> f64 {
+    value.unwrap_or(0) as f64
 }
 
 fn cluster_failure(error: ClusterError) -> ClusterFailure {

@@ -17,9 +17,12 @@ mod history;
 mod init;
 mod job;
 mod key;
+mod limit;
 mod list;
+mod logs;
 mod monitor;
 mod pause;
+mod queue;
 mod run;
 mod schedule;
 mod serve;
@@ -54,6 +57,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::List(args) => list::run(&args, session).await,
         Command::Status(args) => status::run(&args, session).await,
         Command::History(args) => history::run(&args, session).await,
+        Command::Logs(args) => logs::run(&args, session).await,
         Command::Wait(args) => wait::run(&args, session).await,
         Command::Stats(args) => stats::run(&args, session).await,
         Command::Errors(args) => errors::run(&args, session).await,
@@ -72,6 +76,8 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Token(args) => token::run(&args, session).await,
         Command::Key(args) => key::run(&args, session).await,
         Command::Schedule(args) => schedule::run(&args, session).await,
+        Command::Queue(args) => queue::run(&args, session).await,
+        Command::Limit(args) => limit::run(&args, session).await,
         Command::Pause(args) => pause::pause(&args, session).await,
         Command::Resume(args) => pause::resume(&args, session).await,
         Command::Monitor(args) => monitor::run(&args, session).await,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qo::{Queue, QueueStats, Stats, Status, Timestamp};
+use qo::{Actor, Pause, Pauses, Queue, QueueStats, Stats, Status, Timestamp};
 use serde::Serialize;
 
 use crate::args::StatsArgs;
@@ -47,6 +47,7 @@ async fn read_and_render(
 struct StatsView<'a> {
     queues: BTreeMap<&'a str, QueueView<'a>>,
     partial: bool,
+    pauses: &'a Pauses,
     at: Timestamp,
 }
 
@@ -81,6 +82,7 @@ impl<'a> StatsView<'a> {
                 .map(|(name, queue)| (name.as_str(), view(queue)))
                 .collect(),
             partial: stats.partial,
+            pauses: &stats.pauses,
             at,
         }
     }
@@ -92,7 +94,7 @@ fn count(queue: &QueueStats, status: Status) -> u64 {
 
 fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String {
     if stats.queues.is_empty() {
-        return "No tasks.\n".to_owned();
+        return format!("No tasks.\n{}", render_pauses(&stats.pauses, now, screen));
     }
     let mut table = Table::new()
         .column("QUEUE")
@@ -152,10 +154,41 @@ fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String
         shown.push('\n');
         shown.push_str(&table.render(screen.paint, screen.width()));
     }
+    shown.push_str(&render_pauses(&stats.pauses, now, screen));
     if stats.partial {
         let note = "There are more tasks; the counts are partial.";
         shown.push_str(&screen.paint.paint(YELLOW, note));
         shown.push('\n');
     }
     shown
+}
+
+/// Who paused what, when and why.
+fn render_pauses(pauses: &Pauses, now: Timestamp, screen: &Screen) -> String {
+    if pauses.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new()
+        .column("PAUSED")
+        .column("NAME")
+        .column("SINCE")
+        .column("BY")
+        .column("REASON");
+    let mut add = |kind: &str, name: &str, pause: &Pause| {
+        let since = pause.since.map(|at| time::relative(at, now));
+        table.row(vec![
+            kind.into(),
+            name.into(),
+            since.unwrap_or_default().into(),
+            pause.by.as_ref().map_or("", Actor::as_str).into(),
+            pause.reason.as_deref().unwrap_or_default().into(),
+        ]);
+    };
+    for (name, pause) in &pauses.queues {
+        add("queue", name.as_str(), pause);
+    }
+    for (name, pause) in &pauses.types {
+        add("type", name.as_str(), pause);
+    }
+    format!("\n{}", table.render(screen.paint, screen.width()))
 }

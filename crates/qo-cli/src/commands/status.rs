@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anstyle::Style;
-use qo::{OnFailure, Queue, Status, Task, Timestamp, WaitReason};
+use qo::{KeyHold, OnFailure, Queue, Status, Task, Timestamp, WaitReason};
 use qo_core::Payload;
 
 use crate::args::StatusArgs;
@@ -207,7 +207,13 @@ impl Card {
                 Some(_) => ", expired".to_owned(),
                 None => String::new(),
             };
-            self.fact("key", &format!("{key}{until}"));
+            let held = match (task.idempotency_hold, task.key_holds(now)) {
+                (KeyHold::Kept, _) => "",
+                (KeyHold::Unfinished, true) => ", held until it is finished",
+                (KeyHold::Waiting, true) => ", held until it is started",
+                (_, false) => ", no longer held",
+            };
+            self.fact("key", &format!("{key}{held}{until}"));
         }
         if let Some(key) = &task.ordering_key {
             let policy = match task.ordering_on_failure {
@@ -215,6 +221,9 @@ impl Card {
                 OnFailure::Stop => ", stops on failure",
             };
             self.fact("order", &format!("{key}{policy}"));
+        }
+        if let Some(key) = &task.limit_key {
+            self.fact("limit key", key.as_str());
         }
         self.text.push('\n');
     }
@@ -225,6 +234,13 @@ impl Card {
                 self.fact("due", &time::both(task.available_at, now));
                 if let Some(expires_at) = task.expires_at {
                     self.fact("expires", &time::both(expires_at, now));
+                }
+                if let Some(max_wait_ms) = task.max_wait_ms {
+                    let until = task.available_at.plus_millis(max_wait_ms);
+                    self.fact(
+                        "fails",
+                        &format!("{}, if it still waits", time::both(until, now)),
+                    );
                 }
             }
             Status::Running => {

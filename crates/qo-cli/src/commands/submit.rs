@@ -148,6 +148,12 @@ pub(super) fn build(
     if let Some(scope) = args.idempotency_scope {
         task = task.idempotency_scope(scope);
     }
+    if let Some(hold) = args.idempotency_hold {
+        task = task.idempotency_hold(hold);
+    }
+    if let Some(on_conflict) = args.on_conflict {
+        task = task.on_conflict(on_conflict);
+    }
     if let Some(window) = args.idempotency_window {
         task = task.idempotency_window(window);
     }
@@ -156,6 +162,9 @@ pub(super) fn build(
     }
     if let Some(on_failure) = args.on_failure {
         task = task.on_failure(on_failure);
+    }
+    if let Some(key) = &args.limit_key {
+        task = task.limit_key(key);
     }
     for tag in &args.tag {
         task = task.tag(tag.as_str());

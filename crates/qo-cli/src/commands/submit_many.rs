@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::submit;
-use crate::args::submit::{on_failure, scope};
+use crate::args::submit::{hold, on_conflict, on_failure, scope};
 use crate::args::{SubmitArgs, TaskArgs, values};
 use crate::failure::{Failure, FailureKind};
 use crate::output::progress::Progress;
@@ -359,8 +359,11 @@ struct FullLine {
     idempotency_key: Option<String>,
     idempotency_scope: Option<String>,
     idempotency_window: Option<LineDuration>,
+    idempotency_hold: Option<String>,
+    on_conflict: Option<String>,
     ordering_key: Option<String>,
     on_failure: Option<String>,
+    limit_key: Option<String>,
 }
 
 /// A duration: a number of seconds, or a string such as `5m`.
@@ -464,9 +467,16 @@ fn override_with(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
         LineDuration::parse,
     )?;
     set(&mut task.idempotency_window, window);
+    let key_hold = parsed("idempotency_hold", line.idempotency_hold, |text| {
+        hold(&text)
+    })?;
+    set(&mut task.idempotency_hold, key_hold);
+    let conflict = parsed("on_conflict", line.on_conflict, |text| on_conflict(&text))?;
+    set(&mut task.on_conflict, conflict);
     set(&mut task.ordering_key, line.ordering_key);
     let policy = parsed("on_failure", line.on_failure, |text| on_failure(&text))?;
     set(&mut task.on_failure, policy);
+    set(&mut task.limit_key, line.limit_key);
     for tag in &line.tags {
         task.tag
             .push(Tag::new(tag).map_err(|error| format!("tags: {error}"))?);

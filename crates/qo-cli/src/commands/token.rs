@@ -8,7 +8,7 @@ use qo_core::extra::Extra;
 use qo_core::{Sha256, Tag};
 use qo_remote::RemoteEngine;
 use qo_remote::wire::{TokenBody, TokenInfo};
-use qo_server::tokens::{NewToken, Scope, TokenError, TokenRecord, TokenStore};
+use qo_server::tokens::{NewToken, Scope, TokenError, TokenLimits, TokenRecord, TokenStore};
 use qo_store::StoreError;
 use serde_json::{Value, json};
 
@@ -78,7 +78,8 @@ impl Tokens {
     async fn create(&self, args: &TokenCreateArgs, session: &Session) -> Result<NewToken, Failure> {
         let engine = match self {
             Self::Stored(store) => {
-                let created = store.create(&args.name, &args.scope, args.valid_for);
+                let created =
+                    store.create_limited(&args.name, &args.scope, args.limits(), args.valid_for);
                 return Ok(created.await?);
             }
             Self::Remote(engine) => engine,
@@ -88,10 +89,13 @@ impl Tokens {
         let name = Tag::new(&args.name).map_err(TokenError::from)?;
         let expires_at = args.valid_for.map(|time| now.plus_millis(millis(time)));
         let scopes = args.scope.iter().copied();
-        let token = NewToken::draw(session.runtime.as_ref(), name, scopes, now, expires_at);
+        let token = NewToken::draw(session.runtime.as_ref(), name, scopes, now, expires_at)
+            .limited(args.limits());
         let body = TokenBody {
             name: args.name.clone(),
             scopes: scopes_of(&token.record),
+            queues: args.queue.clone(),
+            types: args.task_type.clone(),
             sha256: token.record.sha256.to_string(),
             valid_for_ms: args.valid_for.map(millis),
         };
@@ -138,15 +142,21 @@ fn record(info: TokenInfo) -> Result<TokenRecord, Failure> {
     };
     let scopes: Result<BTreeSet<Scope>, _> =
         info.scopes.iter().map(|scope| scope.parse()).collect();
-    Ok(TokenRecord {
+    let mut record = TokenRecord {
         id: info.id,
         name: Tag::new(&info.name).map_err(|error| unreadable(&error))?,
         scopes: scopes.map_err(|error| unreadable(&error))?,
+        limited: None,
         sha256: Sha256::from_bytes([0; 32]),
         created_at: info.created_at,
         expires_at: info.expires_at,
         extra: Extra::default(),
-    })
+    };
+    record.limit(TokenLimits {
+        queues: info.queues.into_iter().collect(),
+        types: info.types.into_iter().collect(),
+    });
+    Ok(record)
 }
 
 fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
@@ -167,6 +177,7 @@ fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
         .column("ID")
         .column("NAME")
         .column("SCOPES")
+        .column("LIMITED TO")
         .column("CREATED")
         .column("EXPIRES");
     for record in records {
@@ -177,6 +188,7 @@ fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
             Cell::from(record.id.clone()),
             Cell::from(record.name.as_str().to_owned()),
             Cell::from(scopes(record).join(",")),
+            Cell::from(limited_to(record)),
             Cell::from(time::relative(record.created_at, now)),
             Cell::from(expires),
         ]);
@@ -186,19 +198,34 @@ fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
 }
 
 fn scopes_of(record: &TokenRecord) -> Vec<String> {
-    record.scopes.iter().map(ToString::to_string).collect()
+    record.granted().iter().map(ToString::to_string).collect()
 }
 
 fn scopes(record: &TokenRecord) -> Vec<&'static str> {
-    record.scopes.iter().map(|scope| scope.as_str()).collect()
+    record
+        .granted()
+        .iter()
+        .map(|scope| scope.as_str())
+        .collect()
+}
+
+/// The queues and types of a token; empty if it is for all.
+fn limited_to(record: &TokenRecord) -> String {
+    let limits = record.limits();
+    let queues = limits.queues.iter().map(ToString::to_string);
+    let types = limits.types.iter().map(|name| format!("type {name}"));
+    queues.chain(types).collect::<Vec<_>>().join(", ")
 }
 
 /// A token as `--json` prints it, without its secret and its hash.
 fn view(record: &TokenRecord) -> Value {
+    let limits = record.limits();
     json!({
         "id": record.id,
         "name": record.name,
         "scopes": scopes(record),
+        "queues": limits.queues,
+        "types": limits.types,
         "created_at": record.created_at,
         "expires_at": record.expires_at,
     })

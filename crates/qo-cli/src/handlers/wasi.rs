@@ -99,6 +99,9 @@ impl WasiHandler {
         };
         let Ended { result, stderr } = ended;
         let stderr = printable(&stderr);
+        if !stderr.is_empty() {
+            context.log(&stderr);
+        }
         let exit = result.map_err(|error| failed(&error, &stderr))?;
         let output_addr = stored.map_err(|error| not_stored(&error))?;
         if let Some(verified) = verified {

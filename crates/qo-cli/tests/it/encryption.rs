@@ -206,15 +206,7 @@ fn a_server_without_the_key_serves_clients_with_it() {
     for engine in ["", "?engine=json", "?engine=slate"] {
         let workspace = workspace_with_key();
         let store = format!("{}{engine}", workspace.store());
-        let words = [
-            "--json",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            &store,
-        ];
-        let mut command = workspace.bare(&words);
+        let mut command = workspace.serve(&store);
         let mut server = RunningCommand::spawn(command.stdout(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(server.stdout())

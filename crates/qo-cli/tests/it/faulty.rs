@@ -335,7 +335,8 @@ fn a_second_signal_ends_a_server_without_its_store(engine: &str, waits_for: &'st
     // A signal that follows at once counts as the same one.
     std::thread::sleep(Duration::from_secs(1));
     server.signal(Signal::TERM);
-    assert_eq!(server.end().code, 130);
+    let ended = server.end();
+    assert_eq!(ended.code, 130, "{ended:#?}");
 }
 
 #[test]

@@ -238,14 +238,34 @@ fn stats_count_by_queue_and_show_paused_queues() {
     workspace
         .qo(&["submit", "--type", "b", "--queue", "mail"])
         .assert(0);
-    workspace.qo(&["pause", "mail"]).assert(0);
+    let why = ["pause", "mail", "--reason", "the provider is down"];
+    workspace.qo_with(&[("QO_ACTOR", "ada")], &why).assert(0);
+    let paused = workspace.qo(&["pause", "--type", "a", "--json"]);
+    assert_eq!(
+        paused.assert(0).stdout,
+        "{\"paused\":true,\"type\":\"a\"}\n"
+    );
+    // One of both must be named.
+    workspace.qo(&["pause"]).assert(2);
+    workspace.qo(&["pause", "mail", "--type", "a"]).assert(2);
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
+    let pause = &stats["pauses"]["queues"]["mail"];
+    assert_eq!(
+        (&pause["by"], &pause["reason"]),
+        (&"ada".into(), &"the provider is down".into())
+    );
+    assert!(pause["since"].is_string() && stats["pauses"]["types"]["a"]["since"].is_string());
+    let idle = ["worker", "--exec", "a=true", "--exit-when-idle", "1s"];
+    workspace.qo(&idle).assert(0);
     let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"]["default"]["statuses"]["pending"], 1);
     assert_eq!(stats["queues"]["mail"]["types"]["b"], 1);
     assert_eq!(stats["queues"]["mail"]["paused"], true);
     let shown = workspace.qo(&["stats", "--types"]);
     assert!(
-        shown.stdout.contains("paused") && shown.stdout.contains("TYPE"),
+        ["paused", "TYPE", "ada", "the provider is down"]
+            .iter()
+            .all(|part| shown.stdout.contains(part)),
         "{shown:#?}"
     );
     let resumed = workspace.qo(&["resume", "mail", "--json"]);
@@ -253,8 +273,13 @@ fn stats_count_by_queue_and_show_paused_queues() {
         resumed.assert(0).stdout,
         "{\"paused\":false,\"queue\":\"mail\"}\n"
     );
+    workspace.qo(&["resume", "--type", "a"]).assert(0);
     let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"]["mail"]["paused"], false);
+    assert_eq!(
+        stats["pauses"],
+        serde_json::json!({"queues": {}, "types": {}})
+    );
 }
 
 #[test]
@@ -432,4 +457,26 @@ async fn top_shows_queues_rates_workers_and_failures() {
         "--json",
     ]);
     assert_eq!(other.json("top")["queues"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn logs_show_what_attempts_printed() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("chatty");
+    let none = workspace.qo(&["logs", &id]);
+    assert!(none.assert(0).stderr.contains("No logs"), "{none:#?}");
+    workspace.qo(&["logs", &id, "--attempt", "1"]).assert(3);
+    let exec = "chatty=echo connecting >&2; printf '\\033[31mred\\033[0m\\n' >&2";
+    workspace
+        .qo(&["worker", "--exec", exec, "--max-tasks", "1"])
+        .assert(0);
+    let shown = workspace.qo(&["logs", &id]);
+    assert!(shown.assert(0).stdout.contains("attempt 1"), "{shown:#?}");
+    assert!(shown.stdout.ends_with("connecting\nred\n"), "{shown:#?}");
+    let log = workspace.qo(&["logs", &id, "--attempt", "1", "--json"]);
+    let log = log.json("attempt-log");
+    assert_eq!(
+        (&log["attempt"], &log["text"]),
+        (&1.into(), &"connecting\nred\n".into())
+    );
 }

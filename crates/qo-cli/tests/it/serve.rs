@@ -22,19 +22,8 @@ struct ServerProcess {
 
 impl ServerProcess {
     fn start(workspace: &Workspace, store: &str) -> Self {
-        let words = [
-            "--json",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            store,
-        ];
-        let mut child = workspace
-            .bare(&words)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = workspace.serve(store);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)

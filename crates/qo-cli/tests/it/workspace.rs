@@ -61,6 +61,13 @@ impl Workspace {
         command
     }
 
+    /// A server of a store, on a free port, that announces itself as JSON.
+    pub(crate) fn serve(&self, store: &str) -> Command {
+        let mut command = self.bare(&["--json", "serve", "--listen", "127.0.0.1:0"]);
+        command.args(["--store", store]);
+        command
+    }
+
     /// The command with the store of this workspace.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.bare(words);

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::machine::AppliedPoint;
 use crate::network::NodeService;
-use crate::proposal::{Applied, Outcome, Proposal};
+use crate::proposal::{Applied, EntryOutcome, Proposal};
 use crate::runtime::enter;
 
 pub(crate) type Raft = openraft::Raft<crate::raft_types::TypeConfig, crate::machine::StateMachine>;
@@ -64,8 +64,8 @@ impl Proposer {
                 spawner.spawn(Box::pin(async move {
                     let result = match response.await {
                         Ok(Ok(response)) => match response.response().outcome {
-                            Outcome::Applied => Ok(*response.response()),
-                            Outcome::Stale => Err(EngineError::NotLeader),
+                            EntryOutcome::Applied => Ok(*response.response()),
+                            EntryOutcome::Stale => Err(EngineError::NotLeader),
                         },
                         // The entry may still be committed by another leader.
                         Ok(Err(_)) | Err(_) => Err(EngineError::NotLeader),

@@ -6,20 +6,17 @@
 //! nothing.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_broker::BrokerEngine;
 use qo_broker::rows::{RowGroup, RowWriter, RowsConfig, WriterCheck};
-use qo_core::task::Event;
-use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
-use qo_engine::api::{
-    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
-};
+use qo_core::Timestamp;
+use qo_engine::api::Duty;
 use qo_engine::watch::Watcher;
-use qo_engine::{Engine, EngineError, Operation};
+use qo_engine::{ChangeCall, EngineError, ForwardingEngine, ReadCall};
 use qo_store::runtime::BoxFuture;
 use tokio::sync::Mutex;
 
@@ -75,12 +72,6 @@ impl ClusterNode {
     /// The queue as this node has it, which may be old. Every node has it, also one that is cut off.
     pub fn stale_engine(&self) -> StaleEngine {
         StaleEngine(Arc::clone(&self.shared))
-    }
-}
-
-impl StaleEngine {
-    async fn view(&self) -> Result<BrokerEngine, EngineError> {
-        view(&self.0, Freshness::Any).await
     }
 }
 
@@ -179,7 +170,7 @@ struct NoWriter;
 
 #[async_trait]
 impl RowWriter for NoWriter {
-    fn write(&mut self, _group: RowGroup) -> BoxFuture<Result<(), EngineError>> {
+    fn write(&mut self, _group: RowGroup) -> BoxFuture<Result<Option<NonZeroU64>, EngineError>> {
         Box::pin(std::future::ready(Err(EngineError::NotLeader)))
     }
 
@@ -212,101 +203,29 @@ impl WriterCheck for NoCheck {
     }
 }
 
-#[async_trait]
-impl Engine for StaleEngine {
+impl ForwardingEngine for StaleEngine {
     fn now(&self) -> Timestamp {
         self.0.runtime.now()
     }
 
-    async fn submit(&self, _request: SubmitRequest) -> Result<Submitted, EngineError> {
+    async fn read<'a, T: Send + 'a>(
+        &'a self,
+        call: impl ReadCall<'a, T>,
+    ) -> Result<T, EngineError> {
+        let engine = view(&self.0, Freshness::Any).await?;
+        call(Arc::new(engine)).await
+    }
+
+    async fn change<'a, T: Send + 'a>(
+        &'a self,
+        _call: impl ChangeCall<'a, T>,
+    ) -> Result<T, EngineError> {
         Err(EngineError::NotLeader)
     }
 
-    async fn submit_many(
-        &self,
-        requests: Vec<SubmitRequest>,
-    ) -> Vec<Result<Submitted, EngineError>> {
-        requests
-            .iter()
-            .map(|_| Err(EngineError::NotLeader))
-            .collect()
-    }
-
-    async fn claim(&self, _request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn act(&self, _id: TaskId, _operation: Operation) -> Result<Task, EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn purge(&self, _id: TaskId) -> Result<(), EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.view().await?.get(id).await
-    }
-
-    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
-        self.view().await?.waits_for(task).await
-    }
-
-    async fn input(&self, task: &Task) -> Result<Json, EngineError> {
-        self.view().await?.input(task).await
-    }
-
-    async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
-        self.view().await?.output(task).await
-    }
-
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        self.view().await?.list(filter, cursor, limit).await
-    }
-
-    async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
-        self.view().await?.history(id).await
-    }
-
-    async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
-        self.view().await?.versions(id, limit).await
-    }
-
-    async fn stats(&self) -> Result<Stats, EngineError> {
-        self.view().await?.stats().await
-    }
-
-    async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
-        self.view().await?.workers().await
-    }
-
-    async fn heartbeat(&self, _worker: &WorkerInfo) -> Result<(), EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn deregister(&self, _worker: &WorkerId) -> Result<(), EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn pause(&self, _queue: &QueueName) -> Result<(), EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn resume(&self, _queue: &QueueName) -> Result<(), EngineError> {
-        Err(EngineError::NotLeader)
-    }
-
-    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
-        self.view().await?.documents(query).await
-    }
-
-    async fn write_document(&self, _write: DocumentWrite) -> Result<Option<Document>, EngineError> {
-        Err(EngineError::NotLeader)
+    /// What is due in an old view says nothing about what a claim would return.
+    fn forwards_due(&self) -> bool {
+        false
     }
 
     fn duty(&self) -> Duty {

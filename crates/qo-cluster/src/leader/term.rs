@@ -60,8 +60,14 @@ async fn wait_until_leading(node: &NodeShared) {
     }
 }
 
-/// Whether this node leads, and a majority has responded lately.
+/// Whether this node leads, and a majority has responded lately. Another group than group 0 is served only by the leader of group 0, so that
+/// clients need to know one leader.
 fn leads(node: &NodeShared) -> bool {
+    if let Some(guide) = &node.guide
+        && guide.raft.metrics().borrow_watched().state != ServerState::Leader
+    {
+        return false;
+    }
     let metrics = node.raft.metrics();
     let metrics = metrics.borrow_watched();
     if metrics.state != ServerState::Leader || metrics.current_leader != Some(node.config.node) {

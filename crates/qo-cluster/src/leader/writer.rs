@@ -1,5 +1,6 @@
 //! Writes the groups of the commit loop as entries of the log.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -20,7 +21,7 @@ pub(super) struct GroupWriter {
 
 #[async_trait]
 impl RowWriter for GroupWriter {
-    fn write(&mut self, group: RowGroup) -> BoxFuture<Result<(), EngineError>> {
+    fn write(&mut self, group: RowGroup) -> BoxFuture<Result<Option<NonZeroU64>, EngineError>> {
         self.number += 1;
         let proposal = Proposal::group(
             group.now,
@@ -30,7 +31,8 @@ impl RowWriter for GroupWriter {
             &group.writes,
         );
         let applied = self.proposer.propose(proposal);
-        Box::pin(async move { applied.await.map(drop) })
+        // A barrier precedes every group, so the index is not 0.
+        Box::pin(async move { applied.await.map(|applied| NonZeroU64::new(applied.index)) })
     }
 
     fn drained(&self) -> BoxFuture<()> {

@@ -4,6 +4,7 @@
 //! ([`tcp`]), or the simulator's network.
 
 mod client;
+mod groups;
 mod handshake;
 mod service;
 mod tcp;
@@ -18,6 +19,7 @@ use thiserror::Error;
 use crate::config::Member;
 
 pub(crate) use client::NetworkFactory;
+pub(crate) use groups::{GroupService, GroupTransport};
 pub(crate) use service::NodeService;
 pub(crate) use tcp::{TcpServer, TcpTransport};
 

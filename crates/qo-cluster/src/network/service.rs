@@ -9,7 +9,7 @@ use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::sync::Mutex;
 
 use super::Service;
-use super::wire::{self, Request};
+use super::wire::{self, NodeRequest};
 use crate::blocking::{self, BlockingPool};
 use crate::codec::DecodeError;
 use crate::machine::{AppliedState, Snapshot, SnapshotData, StateMachine};
@@ -64,39 +64,39 @@ impl NodeService {
     }
 
     async fn respond(&self, request: Bytes) -> Result<Bytes, String> {
-        let request = Request::decode(request).map_err(|error| error.to_string())?;
+        let request = NodeRequest::decode(request).map_err(|error| error.to_string())?;
         match request {
-            Request::Append(request) => {
+            NodeRequest::Append(request) => {
                 let response = self.raft.append_entries(request).await;
                 response
                     .map(|response| wire::append_response(&response))
                     .map_err(|error| error.to_string())
             }
-            Request::Vote(request) => {
+            NodeRequest::Vote(request) => {
                 let response = self.raft.vote(request).await;
                 response
                     .map(|response| wire::vote_response(&response))
                     .map_err(|error| error.to_string())
             }
-            Request::PreVote(request) => {
+            NodeRequest::PreVote(request) => {
                 let response = self.raft.pre_vote(request).await;
                 response
                     .map(|response| wire::vote_response(&response))
                     .map_err(|error| error.to_string())
             }
-            Request::Transfer(request) => {
+            NodeRequest::Transfer(request) => {
                 let handled = self.raft.handle_transfer_leader(request).await;
                 handled
                     .map(|_| wire::done())
                     .map_err(|error| error.to_string())
             }
-            Request::SnapshotBegin { transfer } => self.begin(transfer).await,
-            Request::SnapshotRows {
+            NodeRequest::SnapshotBegin { transfer } => self.begin(transfer).await,
+            NodeRequest::SnapshotRows {
                 transfer,
                 part,
                 rows,
             } => self.receive(transfer, part, rows).await,
-            Request::SnapshotEnd {
+            NodeRequest::SnapshotEnd {
                 transfer,
                 vote,
                 parts,

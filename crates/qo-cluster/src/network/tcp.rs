@@ -18,9 +18,9 @@ use crate::config::{ClusterConfig, Member};
 
 /// How long connecting and greeting may take.
 const GREETING_LIMIT: Duration = Duration::from_secs(3);
-/// The most idle connections to one node.
+/// The most idle connections to one node: so many, and two more for each group besides the first.
 const IDLE_MAX: usize = 8;
-/// The most connections from other nodes.
+/// The most connections from other nodes: so many, and sixteen more for each group besides the first.
 const ACCEPTED_MAX: usize = 256;
 /// How long to wait after an accept that failed, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -32,6 +32,10 @@ fn identity(config: &ClusterConfig) -> Identity {
         secret: config.secret.clone(),
         versions: config.protocol.clone(),
     }
+}
+
+fn other_groups(config: &ClusterConfig) -> usize {
+    usize::from(config.groups.saturating_sub(1))
 }
 
 fn nonce(runtime: &dyn Runtime) -> [u8; 32] {
@@ -50,6 +54,7 @@ struct Inner {
     identity: Identity,
     runtime: Arc<dyn Runtime>,
     idle: Mutex<HashMap<String, Vec<Channel>>>,
+    idle_max: usize,
 }
 
 impl TcpTransport {
@@ -58,6 +63,7 @@ impl TcpTransport {
             identity: identity(config),
             runtime,
             idle: Mutex::default(),
+            idle_max: IDLE_MAX + 2 * other_groups(config),
         }))
     }
 }
@@ -111,7 +117,7 @@ impl Inner {
         };
         let mut idle = self.idle();
         let channels = idle.entry(target.address.clone()).or_default();
-        if channels.len() < IDLE_MAX {
+        if channels.len() < self.idle_max {
             channels.push(channel);
         }
         Ok(response)
@@ -175,7 +181,14 @@ impl TcpServer {
         let address = listener.local_addr()?;
         let (alive, ended) = watch::channel(());
         let identity = identity(config);
-        let accepting = accept(listener, identity, Arc::clone(runtime), service, ended);
+        let accepted_max = ACCEPTED_MAX + 16 * other_groups(config);
+        let accepting = accept(
+            listener,
+            identity,
+            Arc::clone(runtime),
+            service,
+            (ended, accepted_max),
+        );
         runtime.spawn(Box::pin(accepting));
         Ok(Self {
             address,
@@ -193,7 +206,7 @@ async fn accept(
     identity: Identity,
     runtime: Arc<dyn Runtime>,
     service: Arc<dyn Service>,
-    mut ended: watch::Receiver<()>,
+    (mut ended, accepted_max): (watch::Receiver<()>, usize),
 ) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
@@ -206,7 +219,7 @@ async fn accept(
             runtime.sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        if open.fetch_add(1, Ordering::AcqRel) >= ACCEPTED_MAX {
+        if open.fetch_add(1, Ordering::AcqRel) >= accepted_max {
             open.fetch_sub(1, Ordering::AcqRel);
             continue;
         }

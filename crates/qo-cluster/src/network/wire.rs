@@ -20,12 +20,14 @@ const SNAPSHOT_BEGIN: u8 = 4;
 const SNAPSHOT_ROWS: u8 = 5;
 const SNAPSHOT_END: u8 = 6;
 const TRANSFER: u8 = 7;
+/// Begins a message that names its group. The message itself follows.
+pub(crate) const GROUPED: u8 = 8;
 
 const OK: u8 = 0;
 const FAILED: u8 = 1;
 
 /// A request of another node.
-pub(crate) enum Request {
+pub(crate) enum NodeRequest {
     Append(AppendEntriesRequest<TypeConfig>),
     Vote(VoteRequest<TypeConfig>),
     PreVote(VoteRequest<TypeConfig>),
@@ -107,7 +109,7 @@ pub(crate) fn snapshot_end(transfer: u64, vote: Vote, parts: u64, last: Option<L
     out.finish()
 }
 
-impl Request {
+impl NodeRequest {
     pub(crate) fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
         let mut input = Decoder::new(bytes);
         let request = match input.u8()? {

@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use qo_cluster::{ClusterConfig, ClusterEngine, ClusterError, ClusterNode, ClusterSecret, Member};
+use qo_cluster::{ClusterConfig, ClusterError, ClusterNode, ClusterSecret, Member, NodeGroups};
 use qo_core::Json;
-use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::TokioRuntime;
 use tempfile::TempDir;
@@ -28,7 +29,7 @@ pub(crate) type Tune = fn(&mut ClusterConfig);
 /// A node that can be killed.
 struct TestNode {
     runtime: Runtime,
-    node: ClusterNode,
+    node: NodeGroups,
 }
 
 /// A cluster in a temporary directory.
@@ -64,6 +65,13 @@ async fn bind(address: SocketAddr) -> TcpListener {
     panic!("the address {address} stays in use");
 }
 
+/// Syncs rows and cuts the log several times in a short test.
+pub(crate) fn cut_often(config: &mut ClusterConfig) {
+    config.snapshot_entries = 20;
+    config.kept_entries = 5;
+    config.segment_bytes = 16 * 1024;
+}
+
 impl TestCluster {
     pub(crate) async fn start(count: u64, tune: Tune) -> Self {
         let members = (1..=count)
@@ -80,6 +88,12 @@ impl TestCluster {
             cluster.restart(node).await.unwrap();
         }
         cluster
+    }
+
+    /// Submits the task of this number on the leader.
+    pub(crate) async fn submit(&self, number: u64) -> Submitted {
+        self.on_leader(|engine| async move { engine.submit(request(number)).await })
+            .await
     }
 
     pub(crate) fn config(&self, node: u64) -> ClusterConfig {
@@ -112,7 +126,7 @@ impl TestCluster {
         let started = runtime
             .spawn(async move {
                 let listener = bind(config.listen).await;
-                ClusterNode::start_on(listener, config, TokioRuntime::shared()).await
+                NodeGroups::start_on(listener, config, TokioRuntime::shared()).await
             })
             .await
             .unwrap();
@@ -149,12 +163,18 @@ impl TestCluster {
         }
     }
 
-    pub(crate) fn node(&self, node: u64) -> ClusterNode {
+    pub(crate) fn node(&self, node: u64) -> NodeGroups {
         let slot = self.nodes[node as usize - 1].as_ref();
         slot.map(|slot| slot.node.clone()).unwrap()
     }
 
-    pub(crate) fn running(&self) -> Vec<ClusterNode> {
+    /// A running node other than the leader.
+    pub(crate) fn follower_of(&self, leader: &NodeGroups) -> NodeGroups {
+        let mut running = self.running().into_iter();
+        running.find(|node| node.id() != leader.id()).unwrap()
+    }
+
+    pub(crate) fn running(&self) -> Vec<NodeGroups> {
         self.nodes
             .iter()
             .flatten()
@@ -163,7 +183,7 @@ impl TestCluster {
     }
 
     /// The node that serves.
-    pub(crate) async fn leader(&self) -> ClusterNode {
+    pub(crate) async fn leader(&self) -> NodeGroups {
         let nodes = self.running();
         eventually("a node serves", || {
             nodes.iter().find(|node| node.is_serving()).cloned()
@@ -172,7 +192,7 @@ impl TestCluster {
     }
 
     /// Repeats a call on whichever node serves, as clients do.
-    pub(crate) async fn on_leader<T, F>(&self, call: impl Fn(ClusterEngine) -> F) -> T
+    pub(crate) async fn on_leader<T, F>(&self, call: impl Fn(Arc<dyn Engine>) -> F) -> T
     where
         F: Future<Output = Result<T, EngineError>>,
     {
@@ -193,14 +213,17 @@ impl TestCluster {
     pub(crate) async fn settled(&self) {
         let nodes = self.running();
         eventually("all nodes have applied the same", || {
-            let states: Vec<_> = nodes
+            let states: Vec<Vec<_>> = nodes
                 .iter()
-                .map(ClusterNode::status)
-                .map(|status| (status.log_last, status.applied))
+                .map(|node| {
+                    let statuses = node.groups().iter().map(ClusterNode::status);
+                    let applied = statuses.map(|status| (status.log_last, status.applied));
+                    applied.collect()
+                })
                 .collect();
-            let is_settled = states
-                .iter()
-                .all(|state| *state == states[0] && state.0 == state.1);
+            let is_settled = states.iter().all(|state| {
+                *state == states[0] && state.iter().all(|(last, applied)| last == applied)
+            });
             is_settled.then_some(())
         })
         .await;

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use qo_engine::Engine;
-
 use crate::cluster::{TestCluster, drain, request};
 
 fn log_files(cluster: &TestCluster) -> Vec<PathBuf> {

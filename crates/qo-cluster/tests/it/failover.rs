@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use qo_core::{Status, TaskId};
-use qo_engine::api::{IdempotencyRequest, TaskFilter};
-use qo_engine::{Engine, EngineError};
+use qo_engine::EngineError;
+use qo_engine::api::{IdempotencyRequest, TaskFilter, TaskQuery};
 
-use crate::cluster::{TestCluster, claim, drain, eventually, request};
+use crate::cluster::{TestCluster, claim, cut_often, drain, eventually, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_leader_loses_nothing_that_it_acknowledged() {
     let mut cluster = TestCluster::start(3, |_| {}).await;
     for number in 0..30 {
-        cluster
-            .on_leader(|engine| async move { engine.submit(request(number)).await })
-            .await;
+        cluster.submit(number).await;
         if number % 10 == 9 {
             let killed = cluster.leader().await.id();
             cluster.kill(killed);
             // The others go on.
-            cluster
-                .on_leader(|engine| async move { engine.submit(request(1_000 + number)).await })
-                .await;
+            cluster.submit(1_000 + number).await;
             cluster.restart(killed).await.unwrap();
         }
     }
     assert_eq!(drain(&cluster).await, 33);
     cluster.settled().await;
     let page = cluster
-        .on_leader(|engine| async move { engine.list(&TaskFilter::default(), None, 100).await })
+        .on_leader(|engine| async move {
+            engine
+                .list(TaskQuery::first(&TaskFilter::default(), 100))
+                .await
+        })
         .await;
     assert_eq!(page.tasks.len(), 33);
     for task in page.tasks {
@@ -87,9 +87,7 @@ async fn a_lease_and_a_key_survive_the_leader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_alone_serves_nothing_and_the_others_do() {
     let mut cluster = TestCluster::start(3, |_| {}).await;
-    cluster
-        .on_leader(|engine| async move { engine.submit(request(1)).await })
-        .await;
+    cluster.submit(1).await;
     let leader = cluster.leader().await;
     let others: Vec<u64> = (1..=3).filter(|node| *node != leader.id()).collect();
     for node in &others {
@@ -104,25 +102,19 @@ async fn a_node_alone_serves_nothing_and_the_others_do() {
     for node in others {
         cluster.restart(node).await.unwrap();
     }
-    cluster
-        .on_leader(|engine| async move { engine.submit(request(2)).await })
-        .await;
+    cluster.submit(2).await;
     assert_eq!(drain(&cluster).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_nodes_restart_with_their_disks() {
     let mut cluster = TestCluster::start(3, |config| {
-        // Rows are synced and the log is cut several times.
-        config.snapshot_entries = 20;
-        config.kept_entries = 5;
+        cut_often(config);
         config.segment_bytes = 4 * 1024;
     })
     .await;
     for number in 0..100 {
-        cluster
-            .on_leader(|engine| async move { engine.submit(request(number)).await })
-            .await;
+        cluster.submit(number).await;
     }
     let first = cluster.leader().await.status().log_first;
     assert!(first > 0, "the log was never cut");
@@ -143,25 +135,17 @@ async fn all_nodes_restart_with_their_disks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn followers_name_the_leader_and_the_log_names_the_commands() {
     let cluster = TestCluster::start(3, |_| {}).await;
-    let id = cluster
-        .on_leader(|engine| async move { engine.submit(request(7)).await })
-        .await
-        .task
-        .id;
+    let id = cluster.submit(7).await.task.id;
     assert_eq!(drain(&cluster).await, 1);
     let leader = cluster.leader().await;
-    let follower = cluster
-        .running()
-        .into_iter()
-        .find(|node| node.id() != leader.id())
-        .unwrap();
+    let follower = cluster.follower_of(&leader);
     let refused = follower.engine().get(id).await;
     assert_eq!(refused.unwrap_err(), EngineError::NotLeader);
     let named = eventually("the follower knows the leader", || follower.leader()).await;
     assert_eq!(named.url, format!("http://node{}", leader.id()));
     cluster.settled().await;
     let mut names = Vec::new();
-    for line in follower.log(None, 100).await.unwrap() {
+    for line in follower.log(0, None, 100).await.unwrap() {
         for command in line.commands {
             assert_eq!(command.task, Some(id));
             names.push(command.name);
@@ -177,9 +161,7 @@ async fn an_expired_lease_is_ended_by_the_next_leader() {
         config.broker.lease_margin_ms = 200;
     })
     .await;
-    cluster
-        .on_leader(|engine| async move { engine.submit(request(1)).await })
-        .await;
+    cluster.submit(1).await;
     cluster
         .on_leader(|engine| async move { engine.claim(&claim(1)).await })
         .await;
@@ -199,16 +181,12 @@ async fn an_expired_lease_is_ended_by_the_next_leader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_stops_hands_over() {
     let mut cluster = TestCluster::start(3, |_| {}).await;
-    cluster
-        .on_leader(|engine| async move { engine.submit(request(1)).await })
-        .await;
+    cluster.submit(1).await;
     let leader = cluster.leader().await;
     leader.hand_over().await;
     assert_ne!(leader.status().state, "leader");
     cluster.kill(leader.id());
-    cluster
-        .on_leader(|engine| async move { engine.submit(request(2)).await })
-        .await;
+    cluster.submit(2).await;
     assert_eq!(drain(&cluster).await, 2);
     // A node that does not lead has nothing to hand over.
     let mut nodes = cluster.running().into_iter();

@@ -1,22 +1,14 @@
 //! Nodes that join, leave and catch up.
 
 use qo_cluster::ClusterError;
-use qo_engine::Engine;
 
-use crate::cluster::{TestCluster, drain, eventually, request};
+use crate::cluster::{TestCluster, cut_often, drain, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_node_catches_up_by_snapshot_and_an_old_one_leaves() {
-    let mut cluster = TestCluster::start(3, |config| {
-        config.snapshot_entries = 20;
-        config.kept_entries = 5;
-        config.segment_bytes = 16 * 1024;
-    })
-    .await;
+    let mut cluster = TestCluster::start(3, cut_often).await;
     for number in 0..80 {
-        cluster
-            .on_leader(|engine| async move { engine.submit(request(number)).await })
-            .await;
+        cluster.submit(number).await;
     }
     let leader = cluster.leader().await;
     eventually("the log was cut", || {
@@ -48,19 +40,12 @@ async fn a_new_node_catches_up_by_snapshot_and_an_old_one_leaves() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_down_for_long_gets_a_snapshot() {
-    let mut cluster = TestCluster::start(3, |config| {
-        config.snapshot_entries = 20;
-        config.kept_entries = 5;
-        config.segment_bytes = 16 * 1024;
-    })
-    .await;
+    let mut cluster = TestCluster::start(3, cut_often).await;
     let leader = cluster.leader().await;
     let down = (1..=3).find(|node| *node != leader.id()).unwrap();
     cluster.kill(down);
     for number in 0..80 {
-        cluster
-            .on_leader(|engine| async move { engine.submit(request(number)).await })
-            .await;
+        cluster.submit(number).await;
     }
     cluster.restart(down).await.unwrap();
     cluster.settled().await;
@@ -74,11 +59,7 @@ async fn a_node_that_was_down_for_long_gets_a_snapshot() {
 async fn only_the_leader_changes_members() {
     let cluster = TestCluster::start(3, |_| {}).await;
     let leader = cluster.leader().await;
-    let follower = cluster
-        .running()
-        .into_iter()
-        .find(|node| node.id() != leader.id())
-        .unwrap();
+    let follower = cluster.follower_of(&leader);
     let refused = follower.promote(2).await.unwrap_err();
     assert!(
         matches!(refused, ClusterError::NotLeader { .. }),

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use qo_cluster::{ClusterConfig, ClusterNode, ClusterSecret, Member};
-use qo_engine::Engine;
+use qo_cluster::{ClusterConfig, ClusterSecret, Member, NodeGroups};
 use qo_store::runtime::TokioRuntime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::{TestCluster, request, secret};
 
 async fn start_error(config: ClusterConfig) -> String {
-    let started = ClusterNode::start(config, TokioRuntime::shared()).await;
+    let started = NodeGroups::start(config, TokioRuntime::shared()).await;
     started.unwrap_err().to_string()
 }
 
@@ -22,7 +21,7 @@ async fn a_directory_of_another_node_or_cluster_is_refused() {
         |node, cluster: &str| ClusterConfig::new(node, cluster, directory.path(), any, secret());
     let mut first = config(1, "one");
     first.members = vec![Member::new(1, "127.0.0.1:1", "")];
-    let node = ClusterNode::start(first, TokioRuntime::shared())
+    let node = NodeGroups::start(first, TokioRuntime::shared())
         .await
         .unwrap();
     let used = start_error(config(1, "one")).await;
@@ -52,7 +51,7 @@ async fn nodes_with_another_secret_or_cluster_get_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let config = ClusterConfig::new(2, name, directory.path(), any, secret);
-        let stranger = ClusterNode::start(config, TokioRuntime::shared())
+        let stranger = NodeGroups::start(config, TokioRuntime::shared())
             .await
             .unwrap();
         let address = stranger.address().unwrap().to_string();

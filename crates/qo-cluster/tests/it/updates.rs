@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use qo_cluster::{ClusterNode, Member, PROTOCOL};
-use qo_engine::Engine;
+use qo_cluster::{Member, NodeGroups, PROTOCOL};
 use qo_store::runtime::TokioRuntime;
 
 use crate::cluster::{TestCluster, drain, request};
@@ -51,7 +50,7 @@ async fn a_node_without_a_common_version_is_refused() {
     config.listen = "127.0.0.1:0".parse().unwrap();
     let next = PROTOCOL.end() + 1;
     config.protocol = next..=next;
-    let newer = ClusterNode::start(config, TokioRuntime::shared())
+    let newer = NodeGroups::start(config, TokioRuntime::shared())
         .await
         .unwrap();
     let member = Member::new(2, newer.address().unwrap().to_string(), "");

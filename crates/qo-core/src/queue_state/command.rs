@@ -3,6 +3,7 @@
 use crate::document::{DocumentChange, DocumentId, DocumentRejection};
 use crate::id::{LeaseId, OpId, TaskId};
 use crate::names::{QueueName, TaskType, WorkerId};
+use crate::pause::{PauseNote, PauseTarget};
 use crate::retry::Jitter;
 use crate::transition::{Action, Rejection, Submission};
 
@@ -38,10 +39,10 @@ pub enum Request {
         /// Spreads the delays before the next attempts.
         jitter: Jitter,
     },
-    /// Makes claims skip a queue.
-    Pause(QueueName),
-    /// Makes claims serve a queue again.
-    Resume(QueueName),
+    /// Makes claims skip a queue or a type.
+    Pause(PauseTarget, PauseNote),
+    /// Makes claims serve a queue or a type again.
+    Resume(PauseTarget),
     /// Removes a finished task.
     Purge(TaskId),
     /// Changes a document. The operation id of the command does not matter.
@@ -91,8 +92,8 @@ pub enum CommandOutcome {
     },
     /// The attempts of these tasks have ended, or these pending tasks were cancelled.
     Expired(Vec<TaskId>),
-    /// The queue is paused or resumed, as requested.
-    QueueSet {
+    /// The queue or type is paused or resumed, as requested.
+    PauseSet {
         /// Whether it was not before.
         changed: bool,
     },
@@ -119,10 +120,12 @@ pub struct Changes {
     pub tasks: Vec<TaskId>,
     /// Removed tasks.
     pub removed: Vec<TaskId>,
-    /// Queues that were paused or resumed.
-    pub queues: Vec<QueueName>,
+    /// Queues and types that were paused or resumed, or whose reason has changed.
+    pub pauses: Vec<PauseTarget>,
     /// Documents that were written or removed.
     pub documents: Vec<DocumentId>,
+    /// Those of the changed tasks whose input was replaced.
+    pub inputs: Vec<TaskId>,
 }
 
 impl Changes {
@@ -130,7 +133,7 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
             && self.removed.is_empty()
-            && self.queues.is_empty()
+            && self.pauses.is_empty()
             && self.documents.is_empty()
     }
 }

@@ -3,17 +3,29 @@
 use std::sync::Arc;
 
 use super::QueueState;
+use super::limited::Selected;
 use super::lines::HeadChange;
 use super::position::IndexPosition;
 use crate::id::TaskId;
-use crate::names::{QueueName, TaskType};
-use crate::task::{OrderingLine, Task};
+use crate::names::{LimitKey, QueueName, TaskType};
+use crate::task::{OrderingLine, Status, Task};
 
 /// The names under which the indexes know a task.
 pub(super) struct IndexNames {
     queue: QueueName,
     task_type: TaskType,
     line: Option<OrderingLine>,
+    limit_key: Option<LimitKey>,
+}
+
+impl<'a> Selected<'a> {
+    pub(super) fn of(task: &'a Task) -> Self {
+        Self {
+            queue: &task.queue,
+            task_type: &task.task_type,
+            limit_key: task.limit_key.as_ref(),
+        }
+    }
 }
 
 impl IndexNames {
@@ -22,6 +34,15 @@ impl IndexNames {
             queue: task.queue.clone(),
             task_type: task.task_type.clone(),
             line: task.ordering_line(),
+            limit_key: task.limit_key.clone(),
+        }
+    }
+
+    fn selected(&self) -> Selected<'_> {
+        Selected {
+            queue: &self.queue,
+            task_type: &self.task_type,
+            limit_key: self.limit_key.as_ref(),
         }
     }
 }
@@ -68,7 +89,7 @@ impl QueueState {
     ) {
         let was_ready = before.and_then(|before| before.ready);
         if let (Some(position), true) = (was_ready, self.is_served(names, id)) {
-            self.ready.remove(&names.queue, &names.task_type, position);
+            self.ready.remove(names.selected(), position);
         }
         if let Some(line) = &names.line {
             let place = |position: Option<IndexPosition>| position.and_then(|known| known.place);
@@ -83,8 +104,7 @@ impl QueueState {
         }
         let is_ready = after.and_then(|after| after.ready);
         if let (Some(position), true) = (is_ready, self.is_served(names, id)) {
-            self.ready
-                .insert(&names.queue, &names.task_type, position, id);
+            self.ready.insert(names.selected(), position, id);
         }
         if let Some(before) = before {
             self.remove_from_indexes(names, id, before);
@@ -106,19 +126,21 @@ impl QueueState {
         if let Some(task) = others(change.displaced).and_then(|id| self.tasks.get(&id))
             && let Some(position) = IndexPosition::of(task).ready
         {
-            self.ready.remove(&task.queue, &task.task_type, position);
+            self.ready.remove(Selected::of(task), position);
         }
         if let Some(task) = others(change.new).and_then(|id| self.tasks.get(&id))
             && let Some(position) = IndexPosition::of(task).ready
         {
-            self.ready
-                .insert(&task.queue, &task.task_type, position, task.id);
+            self.ready.insert(Selected::of(task), position, task.id);
         }
     }
 
     fn add_to_indexes(&mut self, names: &IndexNames, id: TaskId, position: IndexPosition) {
         self.counters
             .add(&names.queue, &names.task_type, position.status);
+        if position.status == Status::Running {
+            self.ready.take_slots(names.selected());
+        }
         self.leases.extend(position.lease.map(|at| (at, id)));
         self.expiries.extend(position.expiry.map(|at| (at, id)));
         self.ended.extend(position.ended.map(|at| (at, id)));
@@ -127,6 +149,9 @@ impl QueueState {
     fn remove_from_indexes(&mut self, names: &IndexNames, id: TaskId, position: IndexPosition) {
         self.counters
             .subtract(&names.queue, &names.task_type, position.status);
+        if position.status == Status::Running {
+            self.ready.return_slots(names.selected());
+        }
         if let Some(at) = position.lease {
             self.leases.remove(&(at, id));
         }
@@ -138,9 +163,29 @@ impl QueueState {
         }
     }
 
+    /// Sorts all tasks into the groups of the current limits.
+    pub(super) fn regroup(&mut self) {
+        let mut ready = self.ready.emptied();
+        for task in self.tasks.values() {
+            let position = IndexPosition::of(task);
+            if let Some(position) = position.ready
+                && self.is_served(&IndexNames::of(task), task.id)
+            {
+                ready.insert(Selected::of(task), position, task.id);
+            }
+            if position.status == Status::Running {
+                ready.take_slots(Selected::of(task));
+            }
+        }
+        self.ready = ready;
+    }
+
     /// Checks every index against the tasks. Slow; for tests.
     pub fn check_consistency(&self) -> Result<(), String> {
-        let mut rebuilt = Self::new();
+        let mut rebuilt = Self {
+            ready: self.ready.emptied(),
+            ..Self::new()
+        };
         for task in self.tasks.values() {
             let (names, position) = (IndexNames::of(task), IndexPosition::of(task));
             rebuilt.created.insert((task.created_at, task.id));

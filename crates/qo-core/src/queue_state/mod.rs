@@ -4,12 +4,12 @@
 //! depends only on the arguments: time, ids and jitter are part of the command, and every index is ordered.
 //!
 //! The cost of a command is logarithmic in the number of tasks and linear in the number of tasks that it moves. A
-//! claim also costs the number of queues and types that it requests.
+//! claim also costs the number of queues and types that it requests, and of the limits that tasks wait for.
 //!
 //! | index | order | serves |
 //! | --- | --- | --- |
 //! | `tasks` | id | everything |
-//! | `ready` | queue, type, then priority, available_at, submit order | claims |
+//! | `ready` | the limits that apply; queue, type, then priority, available_at, submit order | claims |
 //! | `lines` | ordering key in its queue, then place | claims: only the head of a line is ready |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
@@ -19,7 +19,9 @@
 
 mod command;
 mod counters;
+mod documents;
 mod indexes;
+mod limited;
 mod lines;
 mod position;
 mod ready;
@@ -33,14 +35,17 @@ pub use command::{Changes, Claim, Claimed, CommandOutcome, Request, StateCommand
 pub use counters::{Counters, StatusCounts};
 
 use self::indexes::IndexNames;
+use self::limited::{Asked, LimitedReady, Selected};
 use self::lines::Lines;
 use self::position::IndexPosition;
-use self::ready::ReadyIndex;
 use self::reserved::Reserved;
-use crate::document::{DocumentChange, DocumentId, DocumentKind, DocumentOutcome, StoredDocument};
+use crate::document::{DocumentId, StoredDocument};
 use crate::id::{OpId, TaskId};
+use crate::limit::LimitWait;
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
+use crate::pause::{PauseNote, PauseTarget, Pauses};
+use crate::queue_settings::QueueSettings;
 use crate::retry::Jitter;
 use crate::task::{Outline, ScopedKey, Status, Task};
 use crate::time::Timestamp;
@@ -57,18 +62,20 @@ const AHEAD_MAX: usize = 10_000;
 pub struct QueueState {
     /// Shared with responses to callers, so that nothing is copied for them.
     tasks: BTreeMap<TaskId, Arc<Task>>,
-    ready: ReadyIndex,
+    ready: LimitedReady,
     lines: Lines,
     leases: BTreeSet<(Timestamp, TaskId)>,
     expiries: BTreeSet<(Timestamp, TaskId)>,
     ended: BTreeSet<(Timestamp, TaskId)>,
     created: BTreeSet<(Timestamp, TaskId)>,
     keys: BTreeMap<ScopedKey, TaskId>,
-    paused: BTreeSet<QueueName>,
+    pauses: Pauses,
     counters: Counters,
     last_sequence: u64,
     reserved: Reserved,
     documents: BTreeMap<DocumentId, StoredDocument>,
+    /// What the documents about queues say.
+    settings: BTreeMap<QueueName, QueueSettings>,
 }
 
 impl QueueState {
@@ -93,8 +100,8 @@ impl QueueState {
                 let ended_before = now.minus_millis(lease_margin_ms);
                 self.expire_leases(limit, ended_before, jitter, op, now, &mut changes)
             }
-            Request::Pause(queue) => self.set_paused(queue, true, &mut changes),
-            Request::Resume(queue) => self.set_paused(queue, false, &mut changes),
+            Request::Pause(target, note) => self.set_pause(target, Some(note), now, &mut changes),
+            Request::Resume(target) => self.set_pause(target, None, now, &mut changes),
             Request::Purge(id) => self.purge(id, &mut changes),
             Request::Document(id, change) => self.change_document(id, change, now, &mut changes),
         };
@@ -131,14 +138,9 @@ impl QueueState {
         &self.counters
     }
 
-    /// Whether a queue is paused.
-    pub fn is_paused(&self, queue: &QueueName) -> bool {
-        self.paused.contains(queue)
-    }
-
-    /// The paused queues, which claims skip.
-    pub fn paused(&self) -> &BTreeSet<QueueName> {
-        &self.paused
+    /// The paused queues and types, which claims skip.
+    pub fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     /// The tasks after this id, ordered by id; all tasks if it is `None`.
@@ -179,7 +181,12 @@ impl QueueState {
         now: Timestamp,
         limit: usize,
     ) -> Vec<TaskId> {
-        self.ready.due(queues, types, &self.paused, now, limit)
+        let asked = Asked {
+            queues,
+            types,
+            pauses: &self.pauses,
+        };
+        self.ready.due(asked, now, limit)
     }
 
     /// The number of claimable tasks of these queues and types, counted up to `limit`.
@@ -190,8 +197,7 @@ impl QueueState {
         now: Timestamp,
         limit: usize,
     ) -> usize {
-        self.ready
-            .count_due(queues, types, &self.paused, now, limit)
+        self.due(queues, types, now, limit).len()
     }
 
     /// The due time of a queue's oldest due task.
@@ -213,7 +219,19 @@ impl QueueState {
         })
     }
 
-    /// When the next task becomes due.
+    /// The limit that keeps a due task from starting, if there is one.
+    pub fn waits_for_limit(&self, id: TaskId, now: Timestamp) -> Option<LimitWait> {
+        let task = self.task(id)?;
+        let is_due = task.status == Status::Pending && task.available_at <= now;
+        is_due.then(|| self.ready.wait(Selected::of(task), now))?
+    }
+
+    /// Whether any limit applies to a task, so that others may start when it ends.
+    pub fn is_limited(&self, task: &Task) -> bool {
+        self.ready.is_limited(Selected::of(task))
+    }
+
+    /// When the next task becomes due, or due tasks may start under a limit because time has passed.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.ready.next_due(now)
     }
@@ -255,28 +273,10 @@ impl QueueState {
         true
     }
 
-    /// Restores the state that is stored beside the tasks: the paused queues and the last sequence number.
-    pub fn restore(&mut self, paused: BTreeSet<QueueName>, last_sequence: u64) {
-        self.paused = paused;
+    /// Restores the state that is stored beside the tasks: the pauses and the last sequence number.
+    pub fn restore(&mut self, pauses: Pauses, last_sequence: u64) {
+        self.pauses = pauses;
         self.last_sequence = self.last_sequence.max(last_sequence);
-    }
-
-    /// A document.
-    pub fn document(&self, id: &DocumentId) -> Option<&StoredDocument> {
-        self.documents.get(id)
-    }
-
-    /// The documents of a kind, ordered by name.
-    pub fn documents(
-        &self,
-        kind: DocumentKind,
-    ) -> impl Iterator<Item = (&DocumentId, &StoredDocument)> {
-        self.documents.iter().filter(move |(id, _)| id.kind == kind)
-    }
-
-    /// Replaces all documents by what is stored.
-    pub fn restore_documents(&mut self, documents: BTreeMap<DocumentId, StoredDocument>) {
-        self.documents = documents;
     }
 
     /// Removes a task of any status from memory, because the stored task has diverged from it.
@@ -314,19 +314,19 @@ impl QueueState {
 
     fn submit(
         &mut self,
-        submission: Submission,
+        mut submission: Submission,
         op: OpId,
         now: Timestamp,
         changes: &mut Changes,
     ) -> CommandOutcome {
         if let Some(first) = self.same_submit(&submission, now) {
-            return CommandOutcome::Submitted {
-                id: first,
-                duplicate: true,
-            };
+            return self.submit_again(first, &submission, op, now, changes);
         }
         let id = submission.id;
-        match submit(submission, op, now) {
+        if let Some(settings) = self.settings.get(&submission.queue) {
+            settings.complete(&mut submission);
+        }
+        match self.new_task(submission, op, now) {
             Err(rejection) => CommandOutcome::Rejected(rejection),
             Ok(mut task) => {
                 self.last_sequence += 1;
@@ -339,6 +339,51 @@ impl QueueState {
                 }
             }
         }
+    }
+
+    /// A submit that finds a task with its id, or that holds its key: changes the task, if it asks for that.
+    fn submit_again(
+        &mut self,
+        first: TaskId,
+        submission: &Submission,
+        op: OpId,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> CommandOutcome {
+        let holder = self.task(first);
+        let amendment = match holder.map(|holder| submission.amendment(holder, now)) {
+            Some(Err(rejection)) => return CommandOutcome::Rejected(rejection),
+            Some(Ok(amendment)) => amendment,
+            None => None,
+        };
+        if let Some(action) = amendment {
+            let has_input = matches!(&action, Action::Amend { input: Some(_), .. });
+            if let Err(rejection) = self.change(first, Command { op, action }, now) {
+                return CommandOutcome::Rejected(rejection);
+            }
+            changes.tasks.push(first);
+            changes.inputs.extend(has_input.then_some(first));
+        }
+        CommandOutcome::Submitted {
+            id: first,
+            duplicate: true,
+        }
+    }
+
+    /// The task of a submission, if it is valid and the queue has room for it.
+    fn new_task(
+        &self,
+        submission: Submission,
+        op: OpId,
+        now: Timestamp,
+    ) -> Result<Task, Rejection> {
+        let is_exempt = submission.is_exempt;
+        let task = submit(submission, op, now)?;
+        if let Some(settings) = self.settings.get(&task.queue).filter(|_| !is_exempt) {
+            let waiting = self.counters.queue(&task.queue).of(Status::Pending);
+            settings.admit(&task.queue, waiting)?;
+        }
+        Ok(task)
     }
 
     /// The existing task that a submission would duplicate: the one with its id, or the holder of its key.
@@ -360,16 +405,20 @@ impl QueueState {
         let mut leases = claim.leases.into_iter().take(CLAIM_MAX_TASKS).peekable();
         let mut claimed = Vec::new();
         let mut expired = 0;
+        let mut counting = BTreeSet::new();
         while leases.peek().is_some() && expired < EXPIRED_PER_CLAIM {
             let wanted = leases.size_hint().0;
-            let due = self
-                .ready
-                .due(&claim.queues, &claim.types, &self.paused, now, wanted);
+            let due = self.due(&claim.queues, &claim.types, now, wanted);
             if due.is_empty() {
                 break;
             }
             for id in due {
                 let Some(&lease) = leases.peek() else { break };
+                // The tasks before it may have taken the last slot. The first one always has room.
+                if (self.task(id)).is_some_and(|task| !self.ready.has_room(Selected::of(task), now))
+                {
+                    continue;
+                }
                 let action = if self.task(id).is_some_and(|task| task.is_expired(now)) {
                     expired += 1;
                     Action::Expire
@@ -390,14 +439,20 @@ impl QueueState {
                 if is_claim {
                     leases.next();
                     claimed.push(Claimed { id, lease });
+                    if let Some(task) = self.tasks.get(&id) {
+                        counting.extend(self.ready.record_start(Selected::of(task), now));
+                    }
                 } else if self
                     .task(id)
-                    .is_some_and(|task| task.ordering_key.is_some())
+                    .is_some_and(|task| task.ordering_key.is_some() || self.is_limited(task))
                 {
-                    // The next task of its key may be more urgent than the rest.
+                    // The next task of its key or its limits may be more urgent than the rest.
                     break;
                 }
             }
+        }
+        for name in counting {
+            self.store_starts(name, changes);
         }
         CommandOutcome::Claimed(claimed)
     }
@@ -445,45 +500,18 @@ impl QueueState {
         CommandOutcome::Expired(changes.tasks.clone())
     }
 
-    fn set_paused(
+    fn set_pause(
         &mut self,
-        queue: QueueName,
-        paused: bool,
-        changes: &mut Changes,
-    ) -> CommandOutcome {
-        let changed = if paused {
-            self.paused.insert(queue.clone())
-        } else {
-            self.paused.remove(&queue)
-        };
-        if changed {
-            changes.queues.push(queue);
-        }
-        CommandOutcome::QueueSet { changed }
-    }
-
-    fn change_document(
-        &mut self,
-        id: DocumentId,
-        change: DocumentChange,
+        target: PauseTarget,
+        note: Option<PauseNote>,
         now: Timestamp,
         changes: &mut Changes,
     ) -> CommandOutcome {
-        let outcome = StoredDocument::change(self.documents.get(&id), change, now);
-        match outcome {
-            Err(rejection) => return CommandOutcome::DocumentRejected(rejection),
-            Ok(DocumentOutcome::Unchanged) => {
-                return CommandOutcome::DocumentSet { changed: false };
-            }
-            Ok(DocumentOutcome::Write(document)) if document.body.is_some() => {
-                self.documents.insert(id.clone(), *document);
-            }
-            Ok(DocumentOutcome::Write(_)) => {
-                self.documents.remove(&id);
-            }
+        let changed = self.pauses.set(&target, note, now);
+        if changed {
+            changes.pauses.push(target);
         }
-        changes.documents.push(id);
-        CommandOutcome::DocumentSet { changed: true }
+        CommandOutcome::PauseSet { changed }
     }
 
     fn purge(&mut self, id: TaskId, changes: &mut Changes) -> CommandOutcome {

@@ -29,7 +29,7 @@ impl IndexPosition {
             }),
             place: task.place_in_line(),
             lease: task.lease_expires_at,
-            expiry: task.expires_at.filter(|_| pending),
+            expiry: task.pending_until().filter(|_| pending),
             ended: task
                 .is_settled()
                 .then_some(task.completed_at.unwrap_or(task.updated_at)),

@@ -9,6 +9,7 @@ use std::ops::Bound;
 
 use crate::id::TaskId;
 use crate::names::{QueueName, TaskType};
+use crate::pause::Pauses;
 use crate::task::PRIORITY_MAX;
 use crate::time::Timestamp;
 
@@ -28,6 +29,8 @@ impl ReadyPosition {
 
 /// The order within one priority.
 type Turn = (Timestamp, u64);
+/// A due task with its place in the service order, which is the order of these tuples.
+pub(super) type DueTask = (u8, Turn, TaskId);
 /// The tasks of one priority.
 type Line = BTreeMap<Turn, TaskId>;
 /// The tasks of one queue and type, by priority.
@@ -156,20 +159,20 @@ impl ReadyIndex {
         }
     }
 
-    /// The first `limit` due tasks of these queues and types. An empty list means all.
+    /// The first `limit` due tasks of these queues and types, with their place in the service order. An empty list means all.
     pub(super) fn due(
         &self,
         queues: &[QueueName],
         types: &[TaskType],
-        paused: &BTreeSet<QueueName>,
+        pauses: &Pauses,
         now: Timestamp,
         limit: usize,
-    ) -> Vec<TaskId> {
+    ) -> Vec<DueTask> {
         let mut due = Vec::new();
         for priority in 0..=PRIORITY_MAX {
             let mut merge = Merge {
                 index: self,
-                paused,
+                pauses,
                 priority,
                 now,
                 sources: Vec::new(),
@@ -180,19 +183,19 @@ impl ReadyIndex {
                 (queues, []) => merge.add_all_heads(&self.queue_heads, queues),
                 ([], types) => merge.add_all_heads(&self.type_heads, types),
                 (queues, types) => {
-                    for (_, of_queue) in
-                        select(&self.lanes, queues).filter(|(queue, _)| !paused.contains(*queue))
-                    {
-                        for (_, lane) in select(of_queue, types) {
-                            merge.add_line(lane);
+                    for (queue, of_queue) in select(&self.lanes, queues) {
+                        for (task_type, lane) in select(of_queue, types) {
+                            if !pauses.stop(queue, task_type) {
+                                merge.add_line(lane);
+                            }
                         }
                     }
                 }
             }
             while due.len() < limit
-                && let Some(id) = merge.next()
+                && let Some((turn, id)) = merge.next()
             {
-                due.push(id);
+                due.push((priority, turn, id));
             }
             if due.len() >= limit {
                 break;
@@ -201,16 +204,16 @@ impl ReadyIndex {
         due
     }
 
-    /// The number of due tasks of these queues and types, counted up to `limit`.
-    pub(super) fn count_due(
-        &self,
-        queues: &[QueueName],
-        types: &[TaskType],
-        paused: &BTreeSet<QueueName>,
-        now: Timestamp,
-        limit: usize,
-    ) -> usize {
-        self.due(queues, types, paused, now, limit).len()
+    /// Whether any task is due.
+    pub(super) fn has_due(&self, now: Timestamp) -> bool {
+        self.due_times
+            .first_key_value()
+            .is_some_and(|(at, _)| *at <= now)
+    }
+
+    /// Whether there are no tasks.
+    pub(super) fn is_empty(&self) -> bool {
+        self.due_times.is_empty()
     }
 
     /// The due time of a queue's oldest due task.
@@ -242,10 +245,10 @@ fn select<'a, N: Ord, V>(
 }
 
 /// Merges the due tasks of one priority in service order. Looks only at the lines that it takes from, at one head more for each source,
-/// and at the heads of paused queues.
+/// and at the heads of paused queues and types.
 struct Merge<'a> {
     index: &'a ReadyIndex,
-    paused: &'a BTreeSet<QueueName>,
+    pauses: &'a Pauses,
     priority: u8,
     now: Timestamp,
     sources: Vec<Source<'a>>,
@@ -295,8 +298,8 @@ impl<'a> Merge<'a> {
             None => None,
             Some(Source::Line(rest)) => rest.next().map(|(turn, id)| (*turn, *id)),
             Some(Source::Heads(rest, lane)) => {
-                let paused = self.paused;
-                let head = rest.find(|(_, (queue, _))| !paused.contains(queue));
+                let pauses = self.pauses;
+                let head = rest.find(|(_, (queue, task_type))| !pauses.stop(queue, task_type));
                 *lane = head.map(|(_, lane)| lane);
                 head.map(|((_, turn, id), _)| (*turn, *id))
             }
@@ -305,7 +308,7 @@ impl<'a> Merge<'a> {
             .extend(next.map(|(turn, id)| Reverse((turn, id, number))));
     }
 
-    fn next(&mut self) -> Option<TaskId> {
+    fn next(&mut self) -> Option<(Turn, TaskId)> {
         let Reverse((turn, id, number)) = self.next.pop()?;
         if let Some(Source::Heads(_, Some((queue, task_type)))) = self.sources.get(number) {
             let lane = self
@@ -322,6 +325,6 @@ impl<'a> Merge<'a> {
             }
         }
         self.advance(number);
-        Some(id)
+        Some((turn, id))
     }
 }

@@ -12,6 +12,9 @@ use croner::parser::{CronParser, Seconds};
 use super::spec::{InvalidSchedule, ScheduleSpec};
 use crate::time::Timestamp;
 
+/// How many wrong ticks in a row are passed over.
+const GAPS_MAX: usize = 4;
+
 /// The times of a schedule, in order.
 #[derive(Debug, Clone)]
 pub struct Ticks {
@@ -66,10 +69,21 @@ impl Ticks {
         let next = match &self.rule {
             Rule::Cron(cron, zone) => {
                 // Cron lines have whole seconds, and the next one after a fraction is that after its second.
-                let second = time.as_millis().div_euclid(1_000);
-                let from = DateTime::<Utc>::from_timestamp(second, 0)?.with_timezone(zone);
-                let next = cron.find_next_occurrence(&from, false).ok()?;
-                Timestamp::from_millis(next.timestamp_millis())
+                let find = |second| {
+                    let from = DateTime::<Utc>::from_timestamp(second, 0)?.with_timezone(zone);
+                    let next = cron.find_next_occurrence(&from, false).ok()?;
+                    Some(next.timestamp())
+                };
+                let mut next = find(time.as_millis().div_euclid(1_000))?;
+                // On the day before clocks skip midnight, the library takes the end of the gap for a tick. Just before it, it does not.
+                for _ in 0..GAPS_MAX {
+                    let again = find(next.saturating_sub(1))?;
+                    if again == next {
+                        break;
+                    }
+                    next = again;
+                }
+                Timestamp::from_millis(next.saturating_mul(1_000))
             }
             Rule::Every { origin, millis } => {
                 let elapsed = time.as_millis().saturating_sub(*origin);
@@ -147,6 +161,13 @@ mod tests {
         );
     }
 
+    /// Every hour after `from` up to 02:00 UTC of this day has one tick.
+    fn assert_hourly(from: &str, day: &str) {
+        let hourly = cron("0 * * * *", "Europe/Berlin");
+        let expected = ["00", "01", "02"].map(|hour| format!("{day}T{hour}:00:00.000Z"));
+        assert_eq!(texts(&hourly, from, &format!("{day}T02:00:00Z")), expected);
+    }
+
     /// On 29 March 2026 the clocks of Berlin went from 02:00 to 03:00, which was 01:00 UTC.
     #[test]
     fn an_hour_that_is_skipped() {
@@ -160,16 +181,7 @@ mod tests {
             ],
             "a fixed time inside the gap fires right after it"
         );
-        let hourly = cron("0 * * * *", "Europe/Berlin");
-        assert_eq!(
-            texts(&hourly, "2026-03-28T23:30:00Z", "2026-03-29T02:00:00Z"),
-            [
-                "2026-03-29T00:00:00.000Z",
-                "2026-03-29T01:00:00.000Z",
-                "2026-03-29T02:00:00.000Z"
-            ],
-            "every hour has one tick, and there is no second one for the gap"
-        );
+        assert_hourly("2026-03-28T23:30:00Z", "2026-03-29");
         let minutes = cron("*/15 2 * * *", "Europe/Berlin");
         assert!(texts(&minutes, "2026-03-29T00:00:00Z", "2026-03-29T23:00:00Z").len() <= 1);
     }
@@ -183,16 +195,7 @@ mod tests {
             ["2026-10-25T00:30:00.000Z", "2026-10-26T01:30:00.000Z"],
             "a fixed time fires in the first of the two hours only"
         );
-        let hourly = cron("0 * * * *", "Europe/Berlin");
-        assert_eq!(
-            texts(&hourly, "2026-10-24T23:30:00Z", "2026-10-25T02:00:00Z"),
-            [
-                "2026-10-25T00:00:00.000Z",
-                "2026-10-25T01:00:00.000Z",
-                "2026-10-25T02:00:00.000Z"
-            ],
-            "every hour has its tick, in both"
-        );
+        assert_hourly("2026-10-24T23:30:00Z", "2026-10-25");
         let sydney = cron("30 2 * * *", "Australia/Sydney");
         assert_eq!(
             texts(&sydney, "2026-04-04T00:00:00Z", "2026-04-05T23:00:00Z").len(),
@@ -214,6 +217,16 @@ mod tests {
                 "2026-01-01T00:01:40.000Z",
                 "2026-01-01T00:03:10.000Z"
             ]
+        );
+    }
+
+    /// On 4 November 2018 the clocks of São Paulo went from 00:00 to 01:00, which was 03:00 UTC.
+    #[test]
+    fn a_midnight_that_is_skipped() {
+        let fixed = cron("30 2 * * *", "America/Sao_Paulo");
+        assert_eq!(
+            texts(&fixed, "2018-11-03T05:43:48Z", "2018-11-05T12:00:00Z"),
+            ["2018-11-04T04:30:00.000Z", "2018-11-05T04:30:00.000Z"]
         );
     }
 

@@ -10,7 +10,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{IdempotencyScope, OnFailure, PRIORITY_MAX, Status, Task};
+use super::{IdempotencyScope, KeyHold, OnFailure, PRIORITY_MAX, Status, Task};
 use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 
 /// Why bytes are not a task that this version can use.
@@ -40,10 +40,17 @@ pub enum DecodeError {
 /// | --- | --- |
 /// | 1 | records without `min_reader` |
 /// | 2 | ordering keys: an older version would run such tasks out of order |
-pub const READER: u64 = 2;
+/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever |
+pub const READER: u64 = 3;
 
 /// The lowest reader that may use a task with an ordering key.
 pub(crate) const ORDERING_READER: u64 = 2;
+
+/// The lowest reader that may use a task with a limit key.
+pub(crate) const LIMIT_READER: u64 = 3;
+
+/// The lowest reader that may use a task that holds its idempotency key for part of its life.
+pub(crate) const UNIQUE_READER: u64 = 3;
 
 /// The field that names the lowest reader of a record.
 const MIN_READER: &str = "min_reader";
@@ -107,6 +114,12 @@ fn unknown_word(record: &Value) -> Option<DecodeError> {
     }
     if let Some(value) = record.get("idempotency_scope").filter(|value| scope(value)) {
         return Some(unknown("scope", value));
+    }
+    let hold = |value: &Value| {
+        value.is_string() && serde_json::from_value::<KeyHold>(value.clone()).is_err()
+    };
+    if let Some(value) = record.get("idempotency_hold").filter(|value| hold(value)) {
+        return Some(unknown("hold of a key", value));
     }
     let on_failure = |value: &Value| {
         value.is_string() && serde_json::from_value::<OnFailure>(value.clone()).is_err()

@@ -79,11 +79,13 @@ pub enum EventAction {
     Archived = 12,
     /// Its archive was undone.
     Unarchived = 13,
+    /// Another submit with its key replaced its input, or postponed it.
+    Amended = 14,
 }
 
 impl EventAction {
     /// All actions.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Submitted,
         Self::Claimed,
         Self::Completed,
@@ -98,6 +100,7 @@ impl EventAction {
         Self::Replayed,
         Self::Archived,
         Self::Unarchived,
+        Self::Amended,
     ];
 
     /// Its name in records and documents.
@@ -117,6 +120,7 @@ impl EventAction {
             Self::Replayed => "replayed",
             Self::Archived => "archived",
             Self::Unarchived => "unarchived",
+            Self::Amended => "amended",
         }
     }
 

@@ -3,27 +3,33 @@
 mod codec;
 mod compact;
 mod event;
+mod log;
 mod ordering;
 mod outline;
 mod policy;
 mod revealed;
 mod status;
+mod uniqueness;
+
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use codec::ORDERING_READER;
 pub use codec::{DecodeError, READER, decode, encode};
+pub(crate) use codec::{LIMIT_READER, ORDERING_READER, UNIQUE_READER};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, EventAction, History};
+pub use log::AttemptLog;
 pub use ordering::{OnFailure, OrderingLine, OrderingRule};
 pub use outline::Outline;
 pub use policy::TaskRetryPolicy;
 pub use status::{Status, UnknownStatus};
+pub use uniqueness::{KeyHold, OnConflict, Uniqueness};
 
 use crate::extra::Extra;
 use crate::id::{LeaseId, OpId, Shard, TaskId};
 use crate::json::Json;
-use crate::names::{IdempotencyKey, OrderingKey, QueueName, Tag, TaskType, WorkerId};
+use crate::names::{IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag, TaskType, WorkerId};
 use crate::payload::{Payload, PayloadRef};
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -72,6 +78,9 @@ pub struct Task {
     /// A pending task is cancelled after this time instead of claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// How long the task may wait each time after it became due. Then it fails instead of being claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_wait_ms: Option<u64>,
     /// When the current attempt was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -130,6 +139,10 @@ pub struct Task {
     /// The number of claims so far. It never decreases: it is the fencing token.
     #[serde(default)]
     pub attempt: u32,
+    /// The index of the entry of a cluster's replicated log that granted the claim. Only the response to a claim has it, because the
+    /// record is in that entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_index: Option<NonZeroU64>,
     /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Box<str>>,
@@ -143,6 +156,9 @@ pub struct Task {
     /// The end of the key's validity. Without one, the key is valid as long as the task is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_until: Option<Timestamp>,
+    /// How long the task holds the key. A window ends it sooner.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub idempotency_hold: KeyHold,
     /// User-defined labels for searching.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
@@ -176,6 +192,12 @@ pub struct Task {
     /// engines that hold all tasks in memory it is also the place in the line.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ordering_turn: u64,
+    /// The limits with this key apply to the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_key: Option<LimitKey>,
+    /// The logs of the last attempts, oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) logs: Option<Box<[AttemptLog]>>,
 
     /// Fields of later versions.
     #[serde(flatten)]
@@ -270,6 +292,7 @@ impl Task {
             sequence: 0,
             available_at: new.available_at,
             expires_at: None,
+            max_wait_ms: None,
             started_at: None,
             lease_expires_at: None,
             input,
@@ -286,10 +309,12 @@ impl Task {
             worker_id: None,
             lease_id: None,
             attempt: 0,
+            log_index: None,
             last_error: None,
             idempotency_key: None,
             idempotency_scope: IdempotencyScope::default(),
             idempotency_until: None,
+            idempotency_hold: KeyHold::default(),
             tags: Vec::new(),
             traceparent: None,
             progress: None,
@@ -300,6 +325,8 @@ impl Task {
             ordering_key: None,
             ordering_on_failure: OnFailure::default(),
             ordering_turn: 0,
+            limit_key: None,
+            logs: None,
             extra: Extra::default(),
         }
     }
@@ -354,7 +381,12 @@ impl Task {
     /// The total size of the inline payloads.
     fn inline_bytes(&self) -> usize {
         let payloads = [&self.input, &self.output];
-        payloads.into_iter().flatten().map(Json::size).sum()
+        let payloads: usize = payloads.into_iter().flatten().map(Json::size).sum();
+        payloads + self.log_bytes()
+    }
+
+    pub(crate) fn set_input(&mut self, input: Payload) {
+        (self.input, self.input_ref) = split(Some(input));
     }
 
     pub(crate) fn set_output(&mut self, output: Option<Payload>) {
@@ -368,20 +400,22 @@ impl Task {
             .map(|key| ScopedKey::new(self.idempotency_scope, &self.queue, &self.task_type, key))
     }
 
-    /// Whether the idempotency key is still valid at `now`.
-    pub fn key_holds(&self, now: Timestamp) -> bool {
-        self.idempotency_key.is_some() && self.idempotency_until.is_none_or(|until| now < until)
-    }
-
     /// Whether the task can be claimed at `now`.
     pub fn is_available(&self, now: Timestamp) -> bool {
         self.status == Status::Pending && self.available_at <= now && !self.is_expired(now)
     }
 
-    /// Whether the pending task has expired.
+    /// Whether the pending task has expired, or has waited for too long.
     pub fn is_expired(&self, now: Timestamp) -> bool {
-        self.status == Status::Pending
-            && self.expires_at.is_some_and(|expires_at| expires_at <= now)
+        self.status == Status::Pending && self.pending_until().is_some_and(|until| until <= now)
+    }
+
+    /// The end of the time in which the task can be claimed: when it expires, or when it has waited for its maximum wait.
+    pub fn pending_until(&self) -> Option<Timestamp> {
+        let waited = self
+            .max_wait_ms
+            .map(|max_wait_ms| self.available_at.plus_millis(max_wait_ms));
+        self.expires_at.into_iter().chain(waited).min()
     }
 
     /// Whether the lease of the current attempt has expired.

@@ -33,4 +33,13 @@ impl Task {
             }
         }
     }
+
+    /// Replaces the logs by what `reveal` returns for them.
+    pub fn reveal_logs(&mut self, mut reveal: impl FnMut(&str) -> Option<Box<str>>) {
+        for log in self.logs.iter_mut().flatten() {
+            if let Some(revealed) = reveal(&log.text) {
+                log.text = revealed;
+            }
+        }
+    }
 }

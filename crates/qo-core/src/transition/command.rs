@@ -7,6 +7,7 @@ use crate::names::{Actor, WorkerId};
 use crate::payload::Payload;
 use crate::retry::Jitter;
 use crate::task::{EventAction, Status};
+use crate::time::Timestamp;
 
 /// A request to change a task.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,12 +86,29 @@ pub enum Action {
     },
     /// Makes a scheduled task due now.
     RunNow,
+    /// Changes a task that waits for its first attempt.
+    Amend {
+        /// Its new input.
+        input: Option<Payload>,
+        /// Its new due time, if that is later.
+        available_at: Option<Timestamp>,
+    },
+    /// Makes a claim of a pending task fail that read the task before this change. Nothing else changes. Direct mode takes the slot of a limit
+    /// from a claimer that may have died.
+    Fence,
     /// Starts a finished task over.
     Replay,
     /// Archives a finished task.
     Archive,
     /// Undoes an archive.
     Unarchive,
+    /// The end of an attempt, with the end of what its handler printed.
+    Logged {
+        /// The log. Only its end is kept if it is long.
+        log: Box<str>,
+        /// How the attempt ends.
+        action: Box<Action>,
+    },
     /// Any of these, requested by someone whom the history names.
     By {
         /// Who requested it.
@@ -109,10 +127,20 @@ impl Action {
         }
     }
 
-    /// The action that the history records for a task with this status. Renewals and progress reports are not recorded.
+    /// The change itself, and the log of the attempt that it ends.
+    pub(super) fn split_log(self) -> (Self, Option<Box<str>>) {
+        match self {
+            Self::Logged { log, action } => (action.split_log().0, Some(log)),
+            action => (action, None),
+        }
+    }
+
+    /// The action that the history records for a task with this status. Renewals, progress reports and fences are not recorded.
     pub(super) fn event_action(&self, status: Status) -> EventAction {
         match self {
-            Self::Claim { .. } | Self::Renew { .. } | Self::Progress { .. } => EventAction::Claimed,
+            Self::Claim { .. } | Self::Renew { .. } | Self::Progress { .. } | Self::Fence => {
+                EventAction::Claimed
+            }
             Self::Complete { .. } => EventAction::Completed,
             Self::Fail { .. } => EventAction::Failed,
             Self::Release { .. } => EventAction::Released,
@@ -122,10 +150,11 @@ impl Action {
             Self::Cancel { .. } if status == Status::Running => EventAction::CancelRequested,
             Self::Cancel { .. } => EventAction::Cancelled,
             Self::RunNow => EventAction::RunNow,
+            Self::Amend { .. } => EventAction::Amended,
             Self::Replay => EventAction::Replayed,
             Self::Archive => EventAction::Archived,
             Self::Unarchive => EventAction::Unarchived,
-            Self::By { action, .. } => action.event_action(status),
+            Self::By { action, .. } | Self::Logged { action, .. } => action.event_action(status),
         }
     }
 
@@ -143,10 +172,12 @@ impl Action {
             Self::Expire => "expire",
             Self::Cancel { .. } => "cancel",
             Self::RunNow => "run now",
+            Self::Amend { .. } => "amend",
+            Self::Fence => "fence",
             Self::Replay => "replay",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
-            Self::By { action, .. } => action.name(),
+            Self::By { action, .. } | Self::Logged { action, .. } => action.name(),
         }
     }
 }

@@ -19,6 +19,7 @@
 //! [`Task::apply`] validates first and changes afterwards, so a [`Rejection`] leaves the task unchanged to the byte.
 //! `docs/reference/state-machine.md` has the table of all transitions. A test keeps it current.
 
+mod amend;
 mod command;
 mod expiry;
 mod operator;
@@ -40,6 +41,7 @@ impl Task {
     pub fn apply(&mut self, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let Command { op, action } = command;
         let (action, by) = action.split();
+        let (action, log) = action.split_log();
         let from = self.status;
         let event_action = action.event_action(from);
         let note = match action {
@@ -62,11 +64,16 @@ impl Task {
             Action::Expire => self.expire(now),
             Action::Cancel { reason } => self.cancel(reason.as_deref(), now),
             Action::RunNow => self.run_now(now),
+            Action::Amend {
+                input,
+                available_at,
+            } => self.amend(input, available_at),
+            Action::Fence => self.fence(),
             Action::Replay => self.replay(now),
             Action::Archive => self.archive(),
             Action::Unarchive => self.unarchive(),
-            // Splitting removes the authors.
-            Action::By { action, .. } => {
+            // Splitting removes the authors and the logs.
+            Action::By { action, .. } | Action::Logged { action, .. } => {
                 let action = *action;
                 return self.apply(Command { op, action }, now);
             }
@@ -75,6 +82,9 @@ impl Task {
         self.op_id = Some(op);
         // A clock that is behind must not make the history run backwards.
         self.updated_at = self.updated_at.max(now);
+        if let Some(log) = log {
+            self.push_log(&log);
+        }
         if let Note::Event {
             attempt_worker,
             error,
@@ -99,7 +109,7 @@ impl Task {
 
 /// The history entry of a change.
 enum Note {
-    /// None: renewals and progress reports would displace important events.
+    /// None: renewals, progress reports and fences would displace important events.
     Silent,
     /// An event.
     Event {

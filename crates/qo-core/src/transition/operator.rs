@@ -16,7 +16,7 @@ impl Task {
         if self.status != Status::Pending {
             return Err(self.wrong_status("run now"));
         }
-        if let Some(expires_at) = self.expires_at.filter(|_| self.is_expired(now)) {
+        if let Some(expires_at) = self.pending_until().filter(|_| self.is_expired(now)) {
             return Err(Rejection::Expired { expires_at });
         }
         if self.available_at <= now {
@@ -77,6 +77,7 @@ impl Task {
         self.progress = None;
         // A replayed task no longer expires: its operator wants it to run.
         self.expires_at = None;
+        self.max_wait_ms = None;
         self.set_output(None);
         // The attempt number stays: it is the fencing token, which must never be issued twice.
         Ok(Note::plain())

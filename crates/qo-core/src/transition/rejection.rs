@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::id::{LeaseId, TaskId};
+use crate::names::QueueName;
 use crate::retry::InvalidRetryPolicy;
 use crate::task::Status;
 use crate::time::Timestamp;
@@ -102,6 +103,16 @@ pub enum Rejection {
         "{limit} tasks with this ordering key wait already; submit the task again when some have finished"
     )]
     LineFull {
+        /// The most tasks that may wait.
+        limit: u64,
+    },
+    /// As many tasks wait in the queue as its settings allow.
+    #[error(
+        "the queue {queue} is full: {limit} tasks wait, which is the most; submit the task again when some have started"
+    )]
+    QueueFull {
+        /// The queue.
+        queue: QueueName,
         /// The most tasks that may wait.
         limit: u64,
     },

@@ -19,7 +19,7 @@ impl Task {
         if self.status != Status::Pending {
             return Err(self.wrong_status("claim"));
         }
-        if let Some(expires_at) = self.expires_at.filter(|_| self.is_expired(now)) {
+        if let Some(expires_at) = self.pending_until().filter(|_| self.is_expired(now)) {
             return Err(Rejection::Expired { expires_at });
         }
         if self.available_at > now {

@@ -6,12 +6,13 @@ use crate::id::{OpId, TaskId};
 use crate::limits::{
     INLINE_PAYLOAD_MAX_BYTES, RETRIES_MAX, STORED_PAYLOAD_MAX_BYTES, TAGS_MAX, TIMEOUT_MAX_SECONDS,
 };
-use crate::names::{IdempotencyKey, QueueName, Tag, TaskType};
+use crate::names::{IdempotencyKey, LimitKey, QueueName, Tag, TaskType};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::task::{
-    Event, EventAction, IdempotencyScope, NewTask, ORDERING_READER, OrderingRule, PRIORITY_DEFAULT,
-    PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey, Status, TIMEOUT_DEFAULT_SECONDS, Task,
+    Event, EventAction, IdempotencyScope, KeyHold, LIMIT_READER, NewTask, ORDERING_READER,
+    OrderingRule, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey, Status,
+    TIMEOUT_DEFAULT_SECONDS, Task, UNIQUE_READER, Uniqueness,
 };
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -33,20 +34,28 @@ pub struct Submission {
     pub available_at: Option<Timestamp>,
     /// When it expires if it is still pending.
     pub expires_at: Option<Timestamp>,
-    /// The maximum duration of an attempt.
-    pub timeout_seconds: u64,
-    /// The maximum number of retries.
-    pub max_retries: u32,
+    /// The maximum duration of an attempt; the default of the queue if absent.
+    pub timeout_seconds: Option<u64>,
+    /// The maximum number of retries; the default of the queue if absent.
+    pub max_retries: Option<u32>,
+    /// How long it may wait after it became due; the maximum wait of the queue if absent.
+    pub max_wait_ms: Option<u64>,
+    /// Whether the task is added even if the queue is full. Tasks of schedules are: a run must not get lost.
+    pub is_exempt: bool,
     /// The delays before the retries.
     pub retry_policy: RetryPolicy,
     /// Identifies duplicate submits.
     pub idempotency: Option<Idempotency>,
+    /// How the key is held, and what this submit does if it is held.
+    pub uniqueness: Uniqueness,
     /// Labels for searching.
     pub tags: Vec<Tag>,
     /// The trace context that the handler continues.
     pub traceparent: Option<TraceParent>,
     /// The order among tasks with the same key.
     pub ordering: Option<OrderingRule>,
+    /// The limits with this key apply to the task.
+    pub limit_key: Option<LimitKey>,
 }
 
 /// Identifies duplicate submits.
@@ -71,13 +80,17 @@ impl Submission {
             priority: PRIORITY_DEFAULT,
             available_at: None,
             expires_at: None,
-            timeout_seconds: TIMEOUT_DEFAULT_SECONDS,
-            max_retries: RETRIES_DEFAULT,
+            timeout_seconds: None,
+            max_retries: None,
+            max_wait_ms: None,
+            is_exempt: false,
             retry_policy: RetryPolicy::default(),
             idempotency: None,
+            uniqueness: Uniqueness::default(),
             tags: Vec::new(),
             traceparent: None,
             ordering: None,
+            limit_key: None,
         }
     }
 
@@ -88,17 +101,46 @@ impl Submission {
             .map(|known| ScopedKey::new(known.scope, &self.queue, &self.task_type, &known.key))
     }
 
-    fn validate(&self, now: Timestamp) -> Result<(), Rejection> {
+    fn timeout_seconds(&self) -> u64 {
+        self.timeout_seconds.unwrap_or(TIMEOUT_DEFAULT_SECONDS)
+    }
+
+    fn max_retries(&self) -> u32 {
+        self.max_retries.unwrap_or(RETRIES_DEFAULT)
+    }
+
+    pub(super) fn validate(&self, now: Timestamp) -> Result<(), Rejection> {
         check_payload("input", &self.input)?;
         self.retry_policy.validate()?;
+        let on_conflict = self.uniqueness.on_conflict;
         let bounds = [
+            (
+                self.idempotency.is_some() || self.uniqueness == Uniqueness::default(),
+                "idempotency_key",
+                "given, if it says how long the key is held or what happens on a conflict",
+            ),
+            (
+                !on_conflict.postpones() || self.available_at.is_some_and(|due| due > now),
+                "available_at",
+                "in the future, if a waiting task is postponed to it",
+            ),
+            (
+                // An input in its own object belongs to one task id.
+                !on_conflict.replaces() || matches!(self.input, Payload::Inline(_)),
+                "input",
+                "small enough for the task's record, if it may replace another one",
+            ),
             (self.priority <= PRIORITY_MAX, "priority", "0 to 9"),
             (
-                (1..=TIMEOUT_MAX_SECONDS).contains(&self.timeout_seconds),
+                (1..=TIMEOUT_MAX_SECONDS).contains(&self.timeout_seconds()),
                 "timeout_seconds",
                 "1 to 2592000 (30 days)",
             ),
-            (self.max_retries <= RETRIES_MAX, "max_retries", "0 to 10000"),
+            (
+                self.max_retries() <= RETRIES_MAX,
+                "max_retries",
+                "0 to 10000",
+            ),
             (self.tags.len() <= TAGS_MAX, "tags", "at most 16"),
             (
                 self.expires_at
@@ -119,6 +161,7 @@ impl Submission {
 /// Creates the task of a submission, as a pure function.
 pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, Rejection> {
     submission.validate(now)?;
+    let (timeout_seconds, max_retries) = (submission.timeout_seconds(), submission.max_retries());
     let mut task = Task::new(NewTask {
         id: submission.id,
         task_type: submission.task_type,
@@ -131,8 +174,9 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
     task.queue = submission.queue;
     task.priority = submission.priority;
     task.expires_at = submission.expires_at;
-    task.timeout_seconds = submission.timeout_seconds;
-    task.max_retries = submission.max_retries;
+    task.timeout_seconds = timeout_seconds;
+    task.max_retries = max_retries;
+    task.max_wait_ms = submission.max_wait_ms;
     task.retry_policy = submission.retry_policy.into();
     task.tags = submission.tags;
     task.traceparent = submission.traceparent;
@@ -140,11 +184,19 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
         task.idempotency_key = Some(idempotency.key);
         task.idempotency_scope = idempotency.scope;
         task.idempotency_until = idempotency.until;
+        task.idempotency_hold = submission.uniqueness.hold;
     }
     if let Some(rule) = submission.ordering {
         task.ordering_key = Some(rule.key);
         task.ordering_on_failure = rule.on_failure;
         task.min_reader = ORDERING_READER;
+    }
+    if task.idempotency_hold != KeyHold::Kept {
+        task.min_reader = UNIQUE_READER;
+    }
+    if submission.limit_key.is_some() {
+        task.limit_key = submission.limit_key;
+        task.min_reader = LIMIT_READER;
     }
     task.events.push(Event {
         at: now,

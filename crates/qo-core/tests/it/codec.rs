@@ -293,6 +293,7 @@ fn exercise(task: &Task) {
         Action::Expire,
         Action::Cancel { reason: None },
         Action::RunNow,
+        Action::Fence,
         Action::Replay,
         Action::Archive,
         Action::Unarchive,

@@ -9,7 +9,9 @@
 //! 4. a finished task changes only by a replay, an archive or an unarchive, and a failed one that stops its ordering key by a cancel;
 //! 5. when faults stop, every task finishes;
 //! 6. a task has more than one attempt only after a failure, an expired lease, a release, a snooze or a replay;
-//! 7. of the tasks with one ordering key, one runs at a time, in the order in which they joined the line.
+//! 7. of the tasks with one ordering key, one runs at a time, in the order in which they joined the line;
+//! 8. a queue never accepts more waiting tasks than its settings allow, and no task is claimed that has waited longer;
+//! 9. under each limit, no more tasks run or start than it allows, and every task that has room runs.
 
 mod reference;
 mod run;

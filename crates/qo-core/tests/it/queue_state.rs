@@ -1,10 +1,16 @@
 //! The queue state by example.
 
+mod limits;
 mod ordering;
+mod settings;
+mod uniqueness;
 
 use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::transition::Idempotency;
-use qo_core::{Action, Jitter, QueueState, Rejection, Status, Submission, TaskId, Timestamp};
+use qo_core::{
+    Action, Jitter, PauseNote, PauseTarget, QueueState, Rejection, Status, Submission, TaskId,
+    Timestamp,
+};
 
 use crate::support::{at, complete, id, lease, op, submission};
 
@@ -120,19 +126,51 @@ fn unrequested_tasks_do_not_block_others() {
 fn a_paused_queue_is_skipped() {
     let mut space = Space::new();
     space.submit(submission(1), at(0));
-    let queue = || "default".parse().unwrap();
+    let queue = || PauseTarget::Queue("default".parse().unwrap());
+    let pause = || Request::Pause(queue(), PauseNote::default());
     assert_eq!(
-        space.apply(Request::Pause(queue()), at(0)),
-        CommandOutcome::QueueSet { changed: true }
+        space.apply(pause(), at(0)),
+        CommandOutcome::PauseSet { changed: true }
     );
     assert_eq!(
-        space.apply(Request::Pause(queue()), at(0)),
-        CommandOutcome::QueueSet { changed: false }
+        space.apply(pause(), at(0)),
+        CommandOutcome::PauseSet { changed: false }
     );
     assert_eq!(space.claim(&[], &[], 1, at(0)), []);
-    assert!(space.state.is_paused(&queue()));
+    assert!(space.state.pauses().get(&queue()).is_some());
     space.apply(Request::Resume(queue()), at(0));
     assert_eq!(space.claim(&[], &[], 1, at(0)), [id(1)]);
+}
+
+#[test]
+fn a_paused_type_is_skipped_in_every_queue() {
+    for names in [
+        [&[][..], &[][..]],
+        [&["default", "other"], &[]],
+        [&[], &["mail", "report"]],
+        [&["default", "other"], &["mail", "report"]],
+    ] {
+        let mut space = Space::new();
+        for (number, queue, task_type) in [
+            (1, "default", "mail"),
+            (2, "other", "mail"),
+            (3, "default", "report"),
+            (4, "other", "report"),
+        ] {
+            let one = Submission {
+                queue: queue.parse().unwrap(),
+                task_type: task_type.parse().unwrap(),
+                ..submission(number)
+            };
+            space.submit(one, at(0));
+        }
+        let target = || PauseTarget::Type("mail".parse().unwrap());
+        space.apply(Request::Pause(target(), PauseNote::default()), at(0));
+        let [queues, types] = names;
+        assert_eq!(space.claim(queues, types, 10, at(0)), [id(3), id(4)]);
+        space.apply(Request::Resume(target()), at(0));
+        assert_eq!(space.claim(queues, types, 10, at(0)), [id(1), id(2)]);
+    }
 }
 
 #[test]

@@ -32,11 +32,12 @@ fn variants(status: Status) -> Vec<Task> {
         Status::Pending => vec![
             pending(),
             with(|s| s.expires_at = Some(at(1_000))),
+            with(|s| s.max_wait_ms = Some(1_000)),
             with(|s| s.available_at = Some(at(20_000_000))),
         ],
         Status::Running => vec![
             after(pending(), claim(1)),
-            after(with(|s| s.max_retries = 0), claim(1)),
+            after(with(|s| s.max_retries = Some(0)), claim(1)),
             after(after(pending(), claim(1)), cancel()),
         ],
         Status::Archived => [Status::Completed, Status::Failed, Status::Cancelled]
@@ -85,6 +86,14 @@ fn actions() -> Vec<(&'static str, Action)> {
         ("expire", Action::Expire),
         ("cancel", Action::Cancel { reason: None }),
         ("run now", Action::RunNow),
+        (
+            "amend",
+            Action::Amend {
+                input: None,
+                available_at: Some(at(30_000_000)),
+            },
+        ),
+        ("fence", Action::Fence),
         ("replay", Action::Replay),
         ("archive", Action::Archive),
         ("unarchive", Action::Unarchive),

@@ -112,6 +112,7 @@ pub(crate) fn full() -> Task {
             key: "customer 7".parse().unwrap(),
             on_failure: qo_core::task::OnFailure::Stop,
         }),
+        limit_key: Some("account-7".parse().unwrap()),
         ..submission(1)
     };
     let report = ProgressReport {

@@ -3,14 +3,9 @@
 //! `cargo xtask bench direct [SCENARIO...] [--json]`. Latency is injected, requests are counted at the store's interface, and
 //! prices are those of S3.
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::disallowed_methods,
-    clippy::cast_precision_loss,
-    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "it panics")]
+#![allow(clippy::disallowed_methods, reason = "it reads the clock")]
+#![allow(clippy::cast_precision_loss, reason = "it divides small numbers")]
 
 mod idle;
 mod load;

@@ -192,10 +192,7 @@ fn lists(counts: &Counts) -> f64 {
     requests_of(counts, &[Operation::List])
 }
 
-/// Adds the figures of a load, and returns its requests a task.
-fn add_load(report: &mut Report, name: &str, counts: &Counts, tasks: u64) -> f64 {
-    let tasks = tasks as f64;
-    report.figure(name, "PUT a task", puts(counts) / tasks, "");
+fn add_reads_and_lost_claims(report: &mut Report, name: &str, counts: &Counts, tasks: f64) {
     report.figure(name, "GET a task", gets(counts) / tasks, "");
     report.figure(name, "LIST a task", lists(counts) / tasks, "");
     let lost = counts.of("tasks", Operation::Swap).refused as f64;
@@ -205,6 +202,13 @@ fn add_load(report: &mut Report, name: &str, counts: &Counts, tasks: u64) -> f64
         lost / (tasks + lost),
         "at most 0.05",
     );
+}
+
+/// Adds the figures of a load, and returns its requests a task.
+fn add_load(report: &mut Report, name: &str, counts: &Counts, tasks: u64) -> f64 {
+    let tasks = tasks as f64;
+    report.figure(name, "PUT a task", puts(counts) / tasks, "");
+    add_reads_and_lost_claims(report, name, counts, tasks);
     let dollars = counts.dollars(&Prices::default()) / tasks * 1e6;
     report.figure(name, "dollars a million tasks", dollars, "at most 27.5");
     (puts(counts) + gets(counts) + lists(counts)) / tasks
@@ -219,15 +223,7 @@ fn add_load_without_submit(report: &mut Report, name: &str, counts: &Counts, tas
         puts(counts) / count + 2.0,
         "",
     );
-    report.figure(name, "GET a task", gets(counts) / count, "");
-    report.figure(name, "LIST a task", lists(counts) / count, "");
-    let lost = counts.of("tasks", Operation::Swap).refused as f64;
-    report.figure(
-        name,
-        "lost claims, as a part of all",
-        lost / (count + lost),
-        "at most 0.05",
-    );
+    add_reads_and_lost_claims(report, name, counts, count);
     let dollars = counts.dollars(&Prices::default()) / count * 1e6 + 10.0;
     report.figure(
         name,

@@ -2,22 +2,18 @@
 
 use qo_core::extra::Extra;
 use qo_core::task::OrderingLine;
-use qo_core::{OpId, OrderingKey, QueueName, Task, TaskId};
+use qo_core::{OrderingKey, QueueName, Task, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// How many operations the record keeps.
-const RECENT_OPS_MAX: usize = 32;
+use super::super::record_head::RecordHead;
 
 /// The stored record of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct LineRecord {
     queue: QueueName,
     ordering_key: OrderingKey,
-    revision: u64,
-    #[serde(default)]
-    op_id: Option<OpId>,
-    #[serde(default)]
-    recent_ops: Vec<OpId>,
+    #[serde(flatten)]
+    pub(super) head: RecordHead,
     /// The tasks, head first.
     pub(super) tasks: Vec<LinePlace>,
     #[serde(flatten)]
@@ -60,9 +56,7 @@ impl LineRecord {
         Self {
             queue: line.queue.clone(),
             ordering_key: line.key.clone(),
-            revision: 0,
-            op_id: None,
-            recent_ops: Vec::new(),
+            head: RecordHead::default(),
             tasks: Vec::new(),
             extra: Extra::default(),
         }
@@ -85,22 +79,13 @@ impl LineRecord {
             .retain(|place| place.id != left.id || place.turn > left.turn);
         self.tasks.len() < before
     }
-
-    pub(super) fn set_operation(&mut self, op: OpId) {
-        self.revision = self.revision.saturating_add(1);
-        if self.op_id != Some(op) {
-            self.recent_ops.extend(self.op_id.replace(op));
-        }
-        let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
-        self.recent_ops.drain(..excess);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use qo_core::task::{OnFailure, OrderingRule};
     use qo_core::transition::submit;
-    use qo_core::{Action, Command, Json, Payload, Timestamp};
+    use qo_core::{Action, Command, Json, OpId, Payload, Timestamp};
     use qo_engine::api::SubmitRequest;
 
     use super::*;

@@ -7,6 +7,7 @@ use qo_engine::EngineError;
 use qo_engine::api::{SubmitRequest, Submitted};
 
 use super::super::DirectEngine;
+use super::super::submit::Admission;
 use super::{LINE_MAX_TASKS, digest_of};
 
 impl DirectEngine {
@@ -15,6 +16,7 @@ impl DirectEngine {
         &self,
         line: &OrderingLine,
         requests: Vec<SubmitRequest>,
+        admission: Admission,
     ) -> Vec<Result<Submitted, EngineError>> {
         let turn = self.shared.line_locks.lock(&digest_of(line)).await;
         let count = requests.len();
@@ -27,9 +29,12 @@ impl DirectEngine {
             futures_util::stream::iter(requests.into_iter().enumerate())
                 .map(|(index, request)| async move {
                     if index < room {
-                        self.create_task(request).await
+                        self.create_task(request, admission).await
                     } else {
-                        self.find_submitted(&request).await
+                        let full = Rejection::LineFull {
+                            limit: LINE_MAX_TASKS as u64,
+                        };
+                        self.find_submitted(&request, full).await
                     }
                 })
                 .buffered(self.config().concurrency)
@@ -62,22 +67,6 @@ impl DirectEngine {
             }
         }
         results
-    }
-
-    /// The existing task of a submit for which the line has no room.
-    async fn find_submitted(&self, request: &SubmitRequest) -> Result<Submitted, EngineError> {
-        let full = Rejection::LineFull {
-            limit: LINE_MAX_TASKS as u64,
-        };
-        let id = request.id.ok_or_else(|| full.clone())?;
-        match self.read(id).await {
-            Ok(stored) => Ok(Submitted {
-                task: stored.task,
-                duplicate: true,
-            }),
-            Err(error) if error.is_not_found() => Err(full.into()),
-            Err(error) => Err(error),
-        }
     }
 
     /// Notifies watchers of a new task, and publishes an existing one that turned out to have another ordering key, or none.

@@ -9,11 +9,12 @@ use qo_core::keys::SWEEP_KEY;
 use qo_core::{OpId, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
-use qo_store::client::Tag;
+use qo_store::client::{Entry, Tag};
 use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::super::DirectEngine;
+use super::SweepReport;
 
 /// How many operations the record keeps.
 const RECENT_OPS_MAX: usize = 32;
@@ -96,6 +97,12 @@ pub(super) struct SweepRecord {
 }
 
 impl SweepRecord {
+    /// Counts a page of entries of an index, of lines or of payloads.
+    pub(super) fn count_entries(&mut self, entries: &[Entry], report: &mut SweepReport) {
+        report.listed += entries.len();
+        self.entries = self.entries.saturating_add(entries.len() as u64);
+    }
+
     /// From which time on new tasks must be checked now, apart from the pass: `None` if the pass comes to them soon enough.
     pub(super) fn recent_from(
         &self,

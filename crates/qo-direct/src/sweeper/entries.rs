@@ -51,11 +51,9 @@ impl DirectEngine {
     pub(super) async fn sweep_entries(
         &self,
         entries: &[Entry],
-        record: &mut SweepRecord,
+        record: &SweepRecord,
         report: &mut SweepReport,
     ) {
-        report.listed += entries.len();
-        record.entries = record.entries.saturating_add(entries.len() as u64);
         let cutoff = self.grace_cutoff();
         let minute = self.conservative_now().minute();
         let mut due = Vec::new();

@@ -3,7 +3,7 @@
 //! | problem | found by | repair |
 //! | --- | --- | --- |
 //! | a pending task without its ready or later entry, a running one without its lease entry | [`tasks`] | write the entry |
-//! | a pending task that has expired | [`tasks`] | cancel it, as a claim would |
+//! | a pending task that has expired or has waited too long | [`tasks`] | end it, as a claim would |
 //! | a record that cannot be parsed | [`tasks`], [`quarantine`] | move it to `quarantine/`, with the reason |
 //! | a task that is not in the line of its ordering key, or is still in it after its end; a line whose head has no entry | [`tasks`], [`lines`] | change the line, write the entry |
 //! | an index entry that does not match its task | [`entries`], [`ready_index`] | delete it |
@@ -152,6 +152,8 @@ impl Default for SweepPace {
 pub(super) struct Sweeper {
     /// Locked during a step, so that a process runs one step at a time.
     state: tokio::sync::Mutex<SweeperState>,
+    /// The old records that the retention does not reach yet.
+    kept: std::sync::Mutex<retention::KeptRecords>,
 }
 
 #[derive(Default)]
@@ -306,6 +308,7 @@ impl DirectEngine {
             SweepPhase::Ready => {
                 let page = self.ready_page(after.as_deref(), page_size).await?;
                 if let Some(page) = &page {
+                    record.count_entries(&page.entries, report);
                     self.sweep_entries(&page.entries, record, report).await;
                 }
                 record.advance(page.and_then(|page| page.next));
@@ -321,13 +324,14 @@ impl DirectEngine {
             .client()
             .page(prefix, after.as_deref(), page_size)
             .await?;
+        if record.phase != SweepPhase::Tasks {
+            record.count_entries(&page.entries, report);
+        }
         match record.phase {
             SweepPhase::Tasks => {
                 self.sweep_tasks(&page.entries, record, checked, report)
                     .await;
-                if let Some(retention) = pace.retention {
-                    self.purge_old(&page.entries, retention, report).await;
-                }
+                self.purge_old(&page.entries, pace.retention, report).await;
             }
             SweepPhase::Lines => self.sweep_lines(&page.entries, record, report).await,
             SweepPhase::Data => self.sweep_payloads(&page.entries, record, report).await,

@@ -30,11 +30,9 @@ impl DirectEngine {
     pub(super) async fn sweep_payloads(
         &self,
         entries: &[Entry],
-        record: &mut SweepRecord,
+        record: &SweepRecord,
         report: &mut SweepReport,
     ) {
-        report.listed += entries.len();
-        record.entries = record.entries.saturating_add(entries.len() as u64);
         let mut due = Vec::new();
         for entry in entries {
             let Ok(key @ (Key::Input { id, .. } | Key::Output { id, .. })) = entry.key.parse()

@@ -1,4 +1,4 @@
-//! Walks the tasks: writes missing entries, cancels expired tasks, and quarantines records that cannot be parsed.
+//! Walks the tasks: writes missing entries, ends tasks that have expired or have waited too long, and quarantines records that cannot be parsed.
 //!
 //! A GET of the entry shows whether it exists, once per change of an unfinished task. It costs a twelfth of writing the entry again.
 //! Nothing here depends on the order of events: a late repair writes an entry that is already stale, and any process that finds it
@@ -15,7 +15,7 @@ use qo_store::StoreError;
 use qo_store::client::Entry;
 
 use super::super::change::decode_task;
-use super::super::ordering::Place;
+use super::super::ordering::LinePosition;
 use super::super::repair::expected_key;
 use super::super::{DirectEngine, StoredTask};
 use super::cursor::{ExpiringTask, SweepRecord};
@@ -27,7 +27,7 @@ enum TaskCheck {
     Valid(Option<Timestamp>),
     /// Its index entry was missing and has been written.
     Repaired(Option<Timestamp>),
-    /// It had expired and was cancelled.
+    /// It had expired, or had waited too long, and was ended.
     Expired,
     /// Its record could not be parsed and was quarantined.
     Quarantined,
@@ -149,7 +149,7 @@ impl DirectEngine {
         };
         let expires_at = match expected {
             Key::Lease { .. } => None,
-            _ => task.expires_at,
+            _ => task.pending_until(),
         };
         if self.entry_exists(&expected).await? {
             return Ok(TaskCheck::Valid(expires_at));
@@ -185,17 +185,17 @@ impl DirectEngine {
         if task.status != Status::Pending {
             return Ok(Some(TaskCheck::Valid(None)));
         }
-        match self.place_in_line(task).await? {
-            Place::Head => Ok(None),
-            Place::Behind { .. } => Ok(Some(TaskCheck::Valid(task.expires_at))),
-            Place::Absent if self.is_revived(task).await? => {
+        match self.position_in_line(task).await? {
+            LinePosition::Head => Ok(None),
+            LinePosition::Behind { .. } => Ok(Some(TaskCheck::Valid(task.pending_until()))),
+            LinePosition::Absent if self.is_revived(task).await? => {
                 self.delete_revived(task).await?;
                 Ok(Some(TaskCheck::Changed))
             }
-            Place::Absent => {
+            LinePosition::Absent => {
                 tracing::info!(task = %task.id, "adding a task to the line of its ordering key");
                 self.restore_place(task).await?;
-                Ok(Some(TaskCheck::Repaired(task.expires_at)))
+                Ok(Some(TaskCheck::Repaired(task.pending_until())))
             }
         }
     }
@@ -216,7 +216,7 @@ fn is_of_later_version(body: &[u8]) -> bool {
 }
 
 /// A hash that identifies the listed version of a record.
-fn version_hash(entry: &Entry) -> u64 {
+pub(super) fn version_hash(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&entry.key, &entry.tag, entry.last_modified).hash(&mut hasher);
     hasher.finish()

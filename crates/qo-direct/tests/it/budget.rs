@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use qo_core::Json;
 use qo_core::task::{OnFailure, OrderingRule};
+use qo_core::{DocumentId, DocumentKind, Json, OpId};
 use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
-use qo_engine::api::{ClaimRequest, SubmitRequest, WorkerInfo};
+use qo_engine::api::{ClaimRequest, DocumentWrite, SubmitRequest, WorkerInfo};
+use qo_fixtures::assert_written_once;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
@@ -59,11 +60,8 @@ async fn a_task_costs_five_puts_and_one_get() {
     engine.close().await;
 
     let counts = counting.counts();
+    assert_written_once(&counts, TASKS);
     let of = |prefix: &str, operation| counts.of(prefix, operation).requests;
-    assert_eq!(of("tasks", Operation::Create), TASKS, "{counts}");
-    assert_eq!(of("tasks", Operation::Swap), 2 * TASKS, "{counts}");
-    assert_eq!(of("ready", Operation::Put), TASKS, "{counts}");
-    assert_eq!(of("leases", Operation::Put), TASKS, "{counts}");
     // A list that was requested before a batch of deletions may still contain their entries, and each costs a read.
     let twice = TASKS / 2;
     let ready = counts.of("ready", Operation::Delete).keys;
@@ -119,4 +117,50 @@ async fn an_ordering_key_costs_two_puts_and_four_gets_more() {
     let gets = of("tasks", Operation::Get);
     assert!(gets <= 2 * ORDERED + ORDERED / 4, "{counts}");
     assert_eq!(counts.total(Operation::Swap).refused, 0, "{counts}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_costs_two_puts_more_and_nothing_for_other_tasks() {
+    let (counting, engine) = counted();
+    let id = DocumentId {
+        kind: DocumentKind::Limits,
+        name: "stripe".parse().unwrap(),
+    };
+    let body = Json::parse(r#"{"limit_key":"stripe","concurrent":10}"#).unwrap();
+    let write = DocumentWrite::new(id, None, Some(body), OpId::from_random(1));
+    engine.write_document(write).await.unwrap();
+    let run = async |key: Option<&str>| {
+        let before = counting.counts();
+        for _ in 0..ORDERED {
+            let mut request = SubmitRequest::new("noop".parse().unwrap(), Json::null());
+            request.limit_key = key.map(|key| key.parse().unwrap());
+            engine.submit(request).await.unwrap();
+        }
+        let mut claim_request =
+            ClaimRequest::new("w-1".parse().unwrap(), vec!["noop".parse().unwrap()]);
+        claim_request.max = 1;
+        claim_request.wait_ms = 5_000;
+        for _ in 0..ORDERED {
+            let task = engine.claim(&claim_request).await.unwrap().remove(0);
+            let lease = task.lease_id.unwrap();
+            engine.complete(task.id, lease, None).await.unwrap();
+        }
+        let after = counting.counts();
+        let of = |operation| {
+            after.of("limits", operation).requests - before.of("limits", operation).requests
+        };
+        (
+            of(Operation::Create) + of(Operation::Swap),
+            of(Operation::Get),
+        )
+    };
+    assert_eq!(run(None).await, (0, 0));
+    assert_eq!(run(Some("another")).await, (0, 0));
+    // The record is read once. After that this process knows it, because nobody else changes it.
+    assert_eq!(run(Some("stripe")).await, (2 * ORDERED, 1));
+    engine.close().await;
+    let counts = counting.counts();
+    // The limits are listed when the process starts.
+    assert!(counts.of("meta", Operation::List).requests <= 2, "{counts}");
+    assert_eq!(counts.of("limits", Operation::Swap).refused, 0, "{counts}");
 }

@@ -17,9 +17,7 @@ use super::stores::{self, OpenStore};
 
 fn options() -> DoctorOptions {
     let mut options = DoctorOptions::default();
-    options.probe.budget = Duration::from_secs(4);
-    options.probe.writers_max = 4;
-    options.probe.rounds_max = 1;
+    stores::quick_probe(&mut options.probe);
     options
 }
 

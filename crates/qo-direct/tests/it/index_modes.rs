@@ -241,7 +241,13 @@ async fn only_matching_and_due_tasks_are_claimed() {
     engine.pause(&anything.queues[0]).await.unwrap();
     let queues = anything.queues.clone();
     let refusal = engine.claim(&anything).await.unwrap_err();
-    assert_eq!(refusal, EngineError::QueuePaused { queues });
+    assert_eq!(
+        refusal,
+        EngineError::QueuePaused {
+            queues,
+            types: vec![]
+        }
+    );
     engine.resume(&anything.queues[0]).await.unwrap();
     let resumed = engine.claim(&anything).await.unwrap();
     assert_eq!(resumed[0].id, elsewhere);

@@ -6,7 +6,7 @@ use qo_core::TaskId;
 use qo_core::keys::Key;
 use qo_core::task::READER;
 use qo_direct::{DirectConfig, DirectEngine, SweepNext};
-use qo_engine::api::{SubmitRequest, TaskFilter};
+use qo_engine::api::{SubmitRequest, TaskFilter, TaskQuery};
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::Bucket;
 use qo_store::wrap::Operation;
@@ -83,7 +83,10 @@ async fn records_of_a_later_version_are_left_alone() {
     for (key, body) in before[0].iter().zip(bodies) {
         assert_eq!(bucket.get(key).await, body, "{key}");
     }
-    let page = old.list(&TaskFilter::default(), None, 100).await.unwrap();
+    let page = old
+        .list(TaskQuery::first(&TaskFilter::default(), 100))
+        .await
+        .unwrap();
     assert_eq!(page.tasks, []);
     for id in ids {
         for refused in [

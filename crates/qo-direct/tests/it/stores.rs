@@ -1,11 +1,20 @@
 //! Open stores of every kind, and engines on them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use qo_direct::{DirectConfig, DirectEngine, IndexMode};
 use qo_fixtures::{TestStore, client_of};
+use qo_store::probe::ProbeOptions;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{Store, StoreClient};
+
+/// A probe that is over quickly.
+pub(crate) fn quick_probe(options: &mut ProbeOptions) {
+    options.budget = Duration::from_secs(4);
+    options.writers_max = 4;
+    options.rounds_max = 1;
+}
 
 /// An empty, open store.
 pub(crate) struct OpenStore {

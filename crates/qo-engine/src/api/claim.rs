@@ -1,6 +1,7 @@
 //! Claim requests.
 
-use qo_core::{QueueName, Shard, Task, TaskId, TaskType, Timestamp, WorkerId};
+use qo_core::limits::LEASE_MAX_MS;
+use qo_core::{QueueName, Rejection, Shard, Task, TaskId, TaskType, Timestamp, WorkerId};
 
 /// A request to claim tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,19 @@ impl ClaimRequest {
             wait_ms: 0,
             lease_ms: None,
             in_order: false,
+        }
+    }
+
+    /// The lease duration, with the engine's default.
+    pub fn checked_lease_ms(&self, default_ms: u64) -> Result<u64, Rejection> {
+        let lease_ms = self.lease_ms.unwrap_or(default_ms);
+        if (1..=LEASE_MAX_MS).contains(&lease_ms) {
+            Ok(lease_ms)
+        } else {
+            Err(Rejection::OutOfBounds {
+                field: "lease_ms",
+                allowed: "1 ms to 30 days",
+            })
         }
     }
 

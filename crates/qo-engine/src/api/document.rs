@@ -1,7 +1,10 @@
 //! Reading and writing documents, such as schedules.
 
 use qo_core::document::{DOCUMENTS_MAX, DocumentChange, DocumentRejection};
-use qo_core::{DocumentId, DocumentKind, DocumentName, Json, OpId, StoredDocument, Timestamp};
+use qo_core::{
+    DocumentId, DocumentKind, DocumentName, Json, Limit, OpId, QueueSettings, StoredDocument,
+    Timestamp,
+};
 
 use super::SubmitRequest;
 use crate::error::EngineError;
@@ -106,7 +109,8 @@ impl DocumentWrite {
         }
     }
 
-    /// Checks what the rules of documents do not: the submits.
+    /// Checks what the rules of documents do not: the submits, and the content of settings of queues and of limits, which engines follow
+    /// themselves.
     pub fn validate(&self) -> Result<(), EngineError> {
         let fits = |request: &SubmitRequest| {
             request.idempotency.is_none()
@@ -119,6 +123,21 @@ impl DocumentWrite {
                 "tasks that are submitted with a document need ids with the route of documents, and no idempotency key"
                     .to_owned(),
             ));
+        }
+        for body in self.body.iter().chain(&self.settled) {
+            let name = &self.id.name;
+            let invalid = match self.id.kind {
+                DocumentKind::Queues => QueueSettings::parse(body)
+                    .err()
+                    .map(|error| format!("the settings of the queue {name} are invalid: {error}")),
+                DocumentKind::Limits => Limit::parse(body)
+                    .err()
+                    .map(|error| format!("the limit {name} is invalid: {error}")),
+                _ => None,
+            };
+            if let Some(text) = invalid {
+                return Err(EngineError::BadRequest(text));
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use qo_core::{QueueName, Shard, Status, Tag, Task, TaskId, TaskType, Timestamp};
+use qo_core::{Pauses, QueueName, Shard, Status, Tag, Task, TaskId, TaskType, Timestamp};
 
 use crate::error::EngineError;
 
@@ -204,6 +204,34 @@ impl TaskFilter {
     }
 }
 
+/// Asks for one page of a list of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskQuery<'a> {
+    /// Selects and orders the tasks.
+    pub filter: &'a TaskFilter,
+    /// Where the page starts: the cursor that the previous page returned. The beginning if absent.
+    pub cursor: Option<&'a str>,
+    /// The most tasks in the page.
+    pub limit: usize,
+}
+
+impl<'a> TaskQuery<'a> {
+    /// Asks for the first page.
+    pub fn first(filter: &'a TaskFilter, limit: usize) -> Self {
+        Self {
+            filter,
+            cursor: None,
+            limit,
+        }
+    }
+
+    /// Asks for the page that starts at a cursor.
+    #[must_use]
+    pub fn at(self, cursor: Option<&'a str>) -> Self {
+        Self { cursor, ..self }
+    }
+}
+
 /// One page of a list of tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskPage {
@@ -232,6 +260,8 @@ pub struct Stats {
     pub queues: BTreeMap<QueueName, QueueStats>,
     /// Whether only part of the tasks were counted, so that the true counts are higher.
     pub partial: bool,
+    /// The paused queues and types.
+    pub pauses: Pauses,
 }
 
 /// Task counts of one queue.
@@ -248,6 +278,16 @@ pub struct QueueStats {
     pub oldest_due: Option<Timestamp>,
     /// Whether the queue is paused, so that claims skip it.
     pub paused: bool,
+}
+
+impl Stats {
+    /// Sets what is paused, and marks the paused queues.
+    pub fn set_pauses(&mut self, pauses: Pauses) {
+        for queue in pauses.queues.keys() {
+            self.queues.entry(queue.clone()).or_default().paused = true;
+        }
+        self.pauses = pauses;
+    }
 }
 
 impl QueueStats {

@@ -13,7 +13,7 @@ pub use document::{
 };
 pub use list::{
     InvalidSearch, ListPosition, NEWEST_CURSOR, QueueStats, SEARCH_MAX_BYTES, SearchText, Stats,
-    TaskFilter, TaskOrder, TaskPage, VersionedTask, invalid_cursor,
+    TaskFilter, TaskOrder, TaskPage, TaskQuery, VersionedTask, invalid_cursor,
 };
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
 pub use waiting::WaitReason;

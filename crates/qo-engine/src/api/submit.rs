@@ -1,13 +1,12 @@
 //! Submit requests.
 
 use qo_core::task::{
-    IdempotencyScope, OrderingLine, OrderingRule, PRIORITY_DEFAULT, RETRIES_DEFAULT, ScopedKey,
-    TIMEOUT_DEFAULT_SECONDS,
+    IdempotencyScope, OrderingLine, OrderingRule, PRIORITY_DEFAULT, ScopedKey, Uniqueness,
 };
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
-    IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Route, Tag, Task, TaskId, TaskType,
-    Timestamp, TraceParent,
+    IdempotencyKey, Json, LimitKey, Payload, QueueName, RetryPolicy, Route, Tag, Task, TaskId,
+    TaskType, Timestamp, TraceParent,
 };
 
 /// A request to submit a task. The defaults are those of the data model.
@@ -27,20 +26,24 @@ pub struct SubmitRequest {
     pub available: When,
     /// When the task expires if no attempt has started.
     pub expires: Option<When>,
-    /// The timeout of one attempt.
-    pub timeout_seconds: u64,
-    /// The maximum number of retries.
-    pub max_retries: u32,
+    /// The timeout of one attempt; the default of the queue if absent, which is 300 unless its settings say otherwise.
+    pub timeout_seconds: Option<u64>,
+    /// The maximum number of retries; the default of the queue if absent, which is 3 unless its settings say otherwise.
+    pub max_retries: Option<u32>,
     /// The delay before each retry.
     pub retry_policy: RetryPolicy,
     /// Deduplicates submits by key.
     pub idempotency: Option<IdempotencyRequest>,
+    /// How long the key is held, and what a submit does that finds it held. Needs a key, unless it is the default.
+    pub uniqueness: Uniqueness,
     /// Tags to filter by.
     pub tags: Vec<Tag>,
     /// The trace context of the submitter. The handler receives it with the task.
     pub traceparent: Option<TraceParent>,
     /// Orders the tasks of a queue that share a key: they run one at a time, in submit order.
     pub ordering: Option<OrderingRule>,
+    /// The limits with this key apply to the task.
+    pub limit_key: Option<LimitKey>,
 }
 
 /// A point in the store's time, absolute or relative to now.
@@ -73,7 +76,7 @@ pub struct IdempotencyRequest {
     pub key: IdempotencyKey,
     /// The scope within which the key is unique.
     pub scope: IdempotencyScope,
-    /// How long the key is held; as long as the task exists if absent.
+    /// How long the key is held at most; as long as the task exists if absent.
     pub window_ms: Option<u64>,
 }
 
@@ -88,13 +91,15 @@ impl SubmitRequest {
             priority: PRIORITY_DEFAULT,
             available: When::Now,
             expires: None,
-            timeout_seconds: TIMEOUT_DEFAULT_SECONDS,
-            max_retries: RETRIES_DEFAULT,
+            timeout_seconds: None,
+            max_retries: None,
             retry_policy: RetryPolicy::default(),
             idempotency: None,
+            uniqueness: Uniqueness::default(),
             tags: Vec::new(),
             traceparent: None,
             ordering: None,
+            limit_key: None,
         }
     }
 
@@ -133,15 +138,19 @@ impl SubmitRequest {
             expires_at: self.expires.map(|expires| expires.resolve(now)),
             timeout_seconds: self.timeout_seconds,
             max_retries: self.max_retries,
+            max_wait_ms: None,
+            is_exempt: false,
             retry_policy: self.retry_policy,
             idempotency: self.idempotency.map(|request| Idempotency {
                 key: request.key,
                 scope: request.scope,
                 until: request.window_ms.map(|millis| now.plus_millis(millis)),
             }),
+            uniqueness: self.uniqueness,
             tags: self.tags,
             traceparent: self.traceparent,
             ordering: self.ordering,
+            limit_key: self.limit_key,
         }
     }
 }

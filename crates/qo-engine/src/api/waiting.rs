@@ -3,6 +3,7 @@
 use std::fmt;
 
 use qo_core::TaskId;
+use qo_core::limit::LimitWait;
 use qo_core::queue_state::WaitsBehind;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub enum WaitReason {
         #[serde(default)]
         stopped: bool,
     },
+    /// A limit has no room.
+    Limit(LimitWait),
     /// A reason that this version does not know.
     #[serde(other)]
     Unknown,
@@ -55,6 +58,7 @@ impl fmt::Display for WaitReason {
                     ahead - 1
                 ),
             },
+            Self::Limit(wait) => wait.fmt(f),
             Self::Unknown => f.write_str("for a reason that this version does not know"),
         }
     }
@@ -79,6 +83,16 @@ mod tests {
         );
         assert!(waits(3, false).to_string().contains("and 2 more"));
         assert!(waits(3, true).to_string().contains("replay or cancel"));
+        let full = r#"{"reason":"limit","limit":"stripe","bound":"concurrent","used":5,"max":5}"#;
+        let read: WaitReason = serde_json::from_str(full).unwrap();
+        assert_eq!(read.to_string(), "limit stripe: 5 of 5 running");
+        assert_eq!(serde_json::to_string(&read).unwrap(), full);
+        let full = r#"{"reason":"limit","limit":"stripe","bound":"starts","used":9,"max":9,"until":"2026-01-01T00:00:00.000Z"}"#;
+        let read: WaitReason = serde_json::from_str(full).unwrap();
+        assert_eq!(
+            read.to_string(),
+            "limit stripe: 9 of 9 started, the next at 2026-01-01T00:00:00.000Z"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use qo_store::runtime::{BoxFuture, RuntimeExt};
 use tokio::sync::oneshot;
 
 use super::Harness;
-use crate::api::{ClaimRequest, SubmitRequest, Submitted, TaskFilter, WorkerInfo};
+use crate::api::{ClaimRequest, SubmitRequest, Submitted, TaskFilter, TaskQuery, WorkerInfo};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -93,7 +93,7 @@ impl<'a> TestContext<'a> {
     /// Submits a task whose retries are due after 1 ms.
     pub(super) async fn submit_with_instant_retry(&self, max_retries: u32) -> Task {
         let mut request = self.submit_request();
-        request.max_retries = max_retries;
+        request.max_retries = Some(max_retries);
         request.retry_policy.initial_interval_ms = 1;
         request.retry_policy.max_interval_ms = 1;
         self.submit(request).await
@@ -161,7 +161,11 @@ impl<'a> TestContext<'a> {
             queue: Some(self.queue.clone()),
             ..TaskFilter::default()
         };
-        let page = self.engine.list(&filter, None, 10).await.unwrap();
+        let page = self
+            .engine
+            .list(TaskQuery::first(&filter, 10))
+            .await
+            .unwrap();
         assert_eq!(page.tasks, []);
         self.assert_nothing_to_claim().await;
     }

@@ -41,7 +41,7 @@ async fn names(ctx: &TestContext<'_>, engine: &dyn Engine, kind: DocumentKind) -
 }
 
 pub(super) async fn changes_documents_by_compare_and_swap(ctx: &TestContext<'_>) {
-    let id = id_of(ctx, DocumentKind::Limits);
+    let id = id_of(ctx, DocumentKind::Schedules);
     let other = ctx.new_engine().await;
     assert_eq!(read(&*ctx.engine, &id).await, None);
     let first = new_op(ctx);
@@ -112,7 +112,7 @@ pub(super) async fn changes_documents_by_compare_and_swap(ctx: &TestContext<'_>)
 }
 
 pub(super) async fn refuses_invalid_documents(ctx: &TestContext<'_>) {
-    let id = id_of(ctx, DocumentKind::Queues);
+    let id = id_of(ctx, DocumentKind::Limits);
     let large = format!("{{\"a\":\"{}\"}}", "x".repeat(DOCUMENT_MAX_BYTES));
     for body in ["[1]", "\"text\"", large.as_str()] {
         let write = DocumentWrite::new(id.clone(), None, Some(json(body)), new_op(ctx));

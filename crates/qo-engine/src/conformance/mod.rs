@@ -9,7 +9,8 @@
 //!    |
 //! TestContext   the queue, task type and worker of one check
 //!    |
-//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, ordering, query, rejections, contention, documents
+//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, ordering, limits, query, rejections, contention,
+//!               documents, queue_settings, uniqueness
 //! ```
 //!
 //! All checks run even if some fail, so that one run shows all failures. The module is built only with the feature `conformance`.
@@ -27,14 +28,18 @@ mod contention;
 mod context;
 mod documents;
 mod idempotency;
+mod later_versions;
 mod leases;
+mod limits;
 mod operators;
 mod ordering;
 mod pausing;
 mod query;
+mod queue_settings;
 mod rejections;
 mod running;
 mod submitting;
+mod uniqueness;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -48,6 +53,7 @@ use futures_util::{FutureExt, StreamExt};
 use qo_store::runtime::Runtime;
 
 use self::context::TestContext;
+pub use self::later_versions::refusals;
 use crate::engine::Engine;
 
 /// What the checks need besides the engine's operations.
@@ -66,7 +72,14 @@ pub trait Harness: Debug + Send + Sync {
     fn runtime(&self) -> Arc<dyn Runtime>;
 
     /// Whether the store keeps versions of a task.
-    fn keeps_versions(&self) -> bool;
+    fn keeps_versions(&self) -> bool {
+        false
+    }
+
+    /// Whether queues can have settings.
+    fn has_queue_settings(&self) -> bool {
+        true
+    }
 
     /// The payload size limit of the harness's engines. A low limit keeps the checks fast.
     fn payload_max_bytes(&self) -> u64;
@@ -105,6 +118,12 @@ const CHECKS: &[(&str, Check)] = checks![
     idempotency::separates_key_scopes,
     idempotency::releases_a_key_after_its_window,
     idempotency::creates_one_task_per_key_concurrently,
+    uniqueness::holds_a_key_while_the_task_waits,
+    uniqueness::holds_a_key_until_the_task_is_finished,
+    uniqueness::replaces_the_input_of_a_waiting_task,
+    uniqueness::postpones_a_waiting_task,
+    uniqueness::lets_one_submit_win_a_free_key,
+    uniqueness::refuses_invalid_uniqueness,
     claiming::claims_nothing_when_nothing_is_ready,
     claiming::claims_by_priority_then_due_time,
     claiming::claims_only_requested_queues_and_types,
@@ -116,11 +135,17 @@ const CHECKS: &[(&str, Check)] = checks![
     claiming::takes_the_share_of_an_idle_worker,
     claiming::does_not_claim_expired_tasks,
     pausing::skips_a_paused_queue,
+    pausing::skips_a_paused_type,
     documents::changes_documents_by_compare_and_swap,
     documents::refuses_invalid_documents,
     documents::submits_tasks_with_a_document,
+    queue_settings::applies_the_settings_of_a_queue,
+    queue_settings::rejects_submits_to_a_full_queue,
+    queue_settings::fails_tasks_that_waited_too_long,
+    queue_settings::refuses_invalid_settings,
     running::completes,
     running::acts_on_many,
+    running::keeps_logs,
     running::protects_outputs_from_foreign_leases,
     running::renews,
     running::reports_progress,
@@ -150,6 +175,14 @@ const CHECKS: &[(&str, Check)] = checks![
     ordering::stops_a_key_until_the_failed_task_is_cancelled,
     ordering::lets_a_replayed_task_join_at_the_end,
     ordering::orders_concurrent_workers,
+    limits::runs_no_more_tasks_than_a_limit_allows,
+    limits::passes_over_tasks_that_wait_for_a_limit,
+    limits::returns_a_slot_however_the_attempt_ends,
+    limits::returns_the_slot_of_a_dead_worker,
+    limits::starts_no_more_tasks_than_a_window_allows,
+    limits::needs_a_slot_of_each_limit,
+    limits::keeps_a_limit_among_concurrent_workers,
+    limits::refuses_invalid_limits,
     rejections::reports_an_unknown_task_as_not_found,
     rejections::rejects_out_of_bounds_values,
     rejections::rejects_payloads_over_the_limit,

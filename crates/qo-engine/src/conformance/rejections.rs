@@ -68,21 +68,21 @@ pub(super) async fn rejects_out_of_bounds_values(ctx: &TestContext<'_>) {
         (
             "timeout_seconds",
             SubmitRequest {
-                timeout_seconds: 0,
+                timeout_seconds: Some(0),
                 ..valid.clone()
             },
         ),
         (
             "timeout_seconds",
             SubmitRequest {
-                timeout_seconds: TIMEOUT_MAX_SECONDS + 1,
+                timeout_seconds: Some(TIMEOUT_MAX_SECONDS + 1),
                 ..valid.clone()
             },
         ),
         (
             "max_retries",
             SubmitRequest {
-                max_retries: RETRIES_MAX + 1,
+                max_retries: Some(RETRIES_MAX + 1),
                 ..valid.clone()
             },
         ),
@@ -160,8 +160,10 @@ pub(super) async fn rejects_payloads_over_the_limit(ctx: &TestContext<'_>) {
         ..oversized
     };
     let task = ctx.submit(accepted).await;
-    let (running, lease) = ctx.claim_one().await;
+    let (mut running, lease) = ctx.claim_one().await;
     assert_eq!(ctx.engine.input(&running).await.unwrap(), largest);
+    // Only the response to a claim has it.
+    running.log_index = None;
     let result = ctx.engine.complete(task.id, lease, Some(too_large)).await;
     expect_too_large(result.unwrap_err(), "output");
     assert_eq!(ctx.get(task.id).await, running, "the task is still running");

@@ -191,7 +191,7 @@ pub(super) async fn snoozes(ctx: &TestContext<'_>) {
 
 pub(super) async fn retries_up_to_the_limit_then_fails(ctx: &TestContext<'_>) {
     let mut request = SubmitRequest {
-        max_retries: 2,
+        max_retries: Some(2),
         ..ctx.submit_request()
     };
     request.retry_policy.initial_interval_ms = 200;
@@ -248,4 +248,29 @@ pub(super) async fn retries_after_a_timeout(ctx: &TestContext<'_>) {
         let failed = ctx.engine.fail(task.id, lease, error).await.unwrap();
         assert_eq!(failed.status, expected);
     }
+}
+
+pub(super) async fn keeps_logs(ctx: &TestContext<'_>) {
+    let task = ctx.submit_with_instant_retry(3).await;
+    let (_, lease) = ctx.claim_one().await;
+    let failure = failure(FailureKind::Retryable, "broken");
+    let fail = Operation::Fail { lease, failure }.logged(Some("first try\n"));
+    let failed = ctx.engine.act(task.id, fail).await.unwrap();
+    assert_eq!(failed.logs().len(), 1);
+    let (claimed, lease) = ctx.claim_one().await;
+    let output = Some(json("1"));
+    let complete = Operation::Complete { lease, output }.logged(Some("second try\n"));
+    let results = ctx.engine.act_many(vec![(claimed.id, complete)]).await;
+    let done = results.into_iter().next().unwrap().unwrap();
+    let stored = ctx.new_engine().await.get(task.id).await.unwrap();
+    for task in [&done, &stored] {
+        assert_eq!(task.status, Status::Completed);
+        let logs: Vec<_> = task
+            .logs()
+            .iter()
+            .map(|log| (log.attempt, &*log.text))
+            .collect();
+        assert_eq!(logs, [(1, "first try\n"), (2, "second try\n")]);
+    }
+    assert_eq!(ctx.engine.output(&stored).await.unwrap(), Some(json("1")));
 }

@@ -12,8 +12,8 @@ pub(super) async fn stores_every_option(ctx: &TestContext<'_>) {
         priority: 2,
         available: When::At(due),
         expires: Some(When::At(due.plus_millis(60_000))),
-        timeout_seconds: 77,
-        max_retries: 9,
+        timeout_seconds: Some(77),
+        max_retries: Some(9),
         retry_policy: RetryPolicy {
             initial_interval_ms: 10,
             max_interval_ms: 20,

@@ -51,11 +51,11 @@ type Wanted = (Vec<QueueName>, Vec<TaskType>);
 
 /// The lines of waiting claims, by what they want.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct ClaimTurns {
     lines: Mutex<BTreeMap<Wanted, Weak<TurnMutex<()>>>>,
 }
 
-impl Turns {
+impl ClaimTurns {
     /// The line of claims like this one. A line without claims is forgotten.
     fn line(&self, request: &ClaimRequest) -> Arc<TurnMutex<()>> {
         let wanted = (request.queues.clone(), request.types.clone());

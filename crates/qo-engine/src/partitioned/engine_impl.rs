@@ -5,12 +5,14 @@ use std::sync::Weak;
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
 use qo_core::task::Event;
-use qo_core::{Json, QueueName, Route, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    DocumentKind, Json, PauseNote, PauseTarget, Route, Task, TaskId, Timestamp, WorkerId,
+};
 
 use super::PartitionedEngine;
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -107,13 +109,8 @@ impl Engine for PartitionedEngine {
         self.of(task.id).output(task).await
     }
 
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        self.page(filter, cursor, limit).await
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        self.page(query).await
     }
 
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
@@ -150,13 +147,13 @@ impl Engine for PartitionedEngine {
         self.of_worker(worker).deregister(worker).await
     }
 
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let parts = self.partitions.iter().map(|engine| engine.pause(queue));
-        join_all(parts).await.into_iter().collect()
-    }
-
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let parts = self.partitions.iter().map(|engine| engine.resume(queue));
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError> {
+        let parts = self.partitions.iter();
+        let parts = parts.map(|engine| engine.set_pause(target, note.clone()));
         join_all(parts).await.into_iter().collect()
     }
 
@@ -167,7 +164,19 @@ impl Engine for PartitionedEngine {
 
     /// So are the tasks that are submitted with them.
     async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        if write.id.kind == DocumentKind::Queues {
+            // Each partition would have to know them, and only all together know how many tasks wait.
+            return Err(EngineError::BadRequest(
+                "a queue that is divided over several engines has no queue settings".to_owned(),
+            ));
+        }
         write.validate()?;
+        if write.id.kind == DocumentKind::Limits && write.body.is_some() {
+            // The partitions count on their own.
+            return Err(EngineError::BadRequest(
+                "a partitioned queue cannot have limits".to_owned(),
+            ));
+        }
         self.partition(0).write_document(write).await
     }
 

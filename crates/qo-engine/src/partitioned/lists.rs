@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use qo_core::WorkerId;
 
 use super::PartitionedEngine;
-use crate::api::{QueueStats, Stats, TaskFilter, TaskOrder, TaskPage, WorkerInfo, invalid_cursor};
+use crate::api::{QueueStats, Stats, TaskOrder, TaskPage, TaskQuery, WorkerInfo, invalid_cursor};
 use crate::error::EngineError;
 
 /// The most tasks in one page.
@@ -51,22 +51,18 @@ impl Cursor {
 }
 
 impl PartitionedEngine {
-    pub(super) async fn page(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let limit = limit.clamp(1, LIMIT_MAX);
-        if filter.order == TaskOrder::Newest {
-            return self.newest(filter, cursor, limit).await;
+    pub(super) async fn page(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let limit = query.limit.clamp(1, LIMIT_MAX);
+        if query.filter.order == TaskOrder::Newest {
+            return self.newest(TaskQuery { limit, ..query }).await;
         }
-        let mut cursor = Cursor::parse(cursor, self.partitions.len())?;
+        let mut cursor = Cursor::parse(query.cursor, self.partitions.len())?;
         let mut tasks = Vec::new();
         loop {
             let engine = self.partition(cursor.partition);
             let rest = limit - tasks.len();
-            let page = engine.list(filter, cursor.within.as_deref(), rest).await?;
+            let part = TaskQuery::first(query.filter, rest).at(cursor.within.as_deref());
+            let page = engine.list(part).await?;
             tasks.extend(page.tasks);
             if let Some(next) = page.next {
                 // A page that is not full although there may be more has read as much as one request should.
@@ -89,15 +85,10 @@ impl PartitionedEngine {
     }
 
     /// The newest tasks of all partitions.
-    async fn newest(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let order = filter.order;
+    async fn newest(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let (order, limit) = (query.filter.order, query.limit);
         let lists = self.partitions.iter();
-        let pages = try_join_all(lists.map(|engine| engine.list(filter, cursor, limit))).await?;
+        let pages = try_join_all(lists.map(|engine| engine.list(query))).await?;
         let mut tasks = Vec::new();
         let mut reached = None;
         for page in pages {
@@ -127,6 +118,7 @@ impl PartitionedEngine {
         let mut sum = Stats::default();
         for part in parts {
             sum.partial |= part.partial;
+            sum.pauses.merge(part.pauses);
             for (name, queue) in part.queues {
                 add(sum.queues.entry(name).or_default(), queue);
             }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use qo_core::TaskId;
 use qo_store::runtime::Runtime;
 
-use self::claims::Turns;
+use self::claims::ClaimTurns;
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -47,7 +47,7 @@ pub const PARTITIONS_MAX: usize = 1_024;
 pub struct PartitionedEngine {
     partitions: Arc<[Arc<dyn Engine>]>,
     runtime: Arc<dyn Runtime>,
-    turns: Arc<Turns>,
+    turns: Arc<ClaimTurns>,
 }
 
 impl PartitionedEngine {

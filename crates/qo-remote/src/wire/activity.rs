@@ -91,24 +91,10 @@ pub struct Latency {
     pub max_ms: u64,
 }
 
-/// What happened to the tasks of one queue and type.
+/// How long tasks waited and ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TypeActivity {
-    /// The queue; `other` for all beyond a maximum.
-    pub queue: String,
-    /// The type; `other` for all beyond a maximum.
-    pub task_type: String,
-    /// Tasks that were submitted.
-    pub submitted: u64,
-    /// Tasks that were completed.
-    pub completed: u64,
-    /// Tasks that failed for good.
-    pub failed: u64,
-    /// Tasks that were cancelled.
-    pub cancelled: u64,
-    /// Attempts that failed or expired and are repeated.
-    pub retried: u64,
+pub struct LatencySummaries {
     /// From the due time of tasks to their claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Latency>,
@@ -120,13 +106,10 @@ pub struct TypeActivity {
     pub total: Option<Latency>,
 }
 
-/// What happened in one step.
+/// Counted changes of tasks, and how long they took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ActivityPoint {
-    /// When the step began.
-    #[cfg_attr(feature = "openapi", schema(value_type = schema::Time))]
-    pub at: Timestamp,
+pub struct ActivityChanges {
     /// Tasks that were submitted.
     pub submitted: u64,
     /// Tasks that were completed.
@@ -137,15 +120,34 @@ pub struct ActivityPoint {
     pub cancelled: u64,
     /// Attempts that failed or expired and are repeated.
     pub retried: u64,
-    /// From the due time of tasks to their claim.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Latency>,
-    /// From the claim of attempts to their end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<Latency>,
-    /// From the submit of tasks to their end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub total: Option<Latency>,
+    /// How long the tasks waited and ran.
+    #[serde(flatten)]
+    pub latencies: LatencySummaries,
+}
+
+/// What happened to the tasks of one queue and type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TypeActivity {
+    /// The queue; `other` for all beyond a maximum.
+    pub queue: String,
+    /// The type; `other` for all beyond a maximum.
+    pub task_type: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub changes: ActivityChanges,
+}
+
+/// What happened in one step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ActivityPoint {
+    /// When the step began.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Time))]
+    pub at: Timestamp,
+    /// What happened.
+    #[serde(flatten)]
+    pub changes: ActivityChanges,
 }
 
 /// What happened in a period.
@@ -167,15 +169,9 @@ pub struct ActivityResponse {
     pub since: Timestamp,
     /// Whose changes are counted.
     pub covers: Coverage,
-    /// From the due time of tasks to their claim, of all types.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Latency>,
-    /// From the claim of attempts to their end, of all types.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<Latency>,
-    /// From the submit of tasks to their end, of all types.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub total: Option<Latency>,
+    /// How long the tasks of all types waited and ran.
+    #[serde(flatten)]
+    pub latencies: LatencySummaries,
     /// By queue and type.
     pub types: Vec<TypeActivity>,
     /// By step, oldest first. Steps in which nothing happened are left out.

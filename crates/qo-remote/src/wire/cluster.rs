@@ -50,6 +50,8 @@ impl MemberBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct LogQuery {
+    /// The group, from 0; 0 by default.
+    pub group: Option<u16>,
     /// The first entry; by default the first that is kept.
     pub from: Option<u64>,
     /// The most entries.

@@ -8,7 +8,9 @@
 //! - [`token`]: the tokens of a server.
 //! - [`activity`]: rates and latencies.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
-//! - [`schedule`]: schedules. [`settings`]: the documents in which they are stored.
+//! - [`schedule`], [`limit`], [`queue_settings`]: schedules, limits, and settings of queues. [`settings`]: the documents in which they are
+//!   stored.
+//! - [`pause`]: pauses of queues and types.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`waiting`]: why a task waits.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
@@ -21,10 +23,13 @@ pub mod bulk;
 pub mod claim;
 pub mod cluster;
 pub mod job;
+pub mod limit;
 pub mod operation;
+pub mod pause;
 pub mod payload;
 pub mod problem;
 pub mod query;
+pub mod queue_settings;
 pub mod schedule;
 #[cfg(feature = "openapi")]
 pub mod schema;
@@ -39,13 +44,16 @@ pub use claim::{ClaimBody, ClaimResponse};
 pub use job::{
     Job, JobClaimBody, JobCompleteBody, JobCreateBody, JobOutcome, JobStatus, JobTickleBody,
 };
+pub use limit::{LimitBody, StartLimitBody};
 pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
+pub use pause::{PauseBody, PausesResponse};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use query::{
     Info, ListQuery, PageResponse, QueueStatsEntry, Sort, StatsResponse, VersionEntry,
     VersionsQuery, VersionsResponse,
 };
+pub use queue_settings::QueueSettingsBody;
 pub use schedule::{BackfillBody, ScheduleBody, TaskTemplateBody, TriggeredResponse};
 pub use settings::{SettingsBody, SettingsEntry, SettingsQuery, SettingsResponse, SettingsWritten};
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};

@@ -45,6 +45,9 @@ body!(
         /// The output, if it is bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub output_bytes: Option<BytesPayload>,
+        /// What the attempt printed; its last 24 KiB are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log: Option<String>,
     }
 );
 body!(
@@ -56,11 +59,18 @@ body!(
         #[serde(default)]
         #[cfg_attr(feature = "openapi", schema(value_type = schema::FailureKind))]
         pub kind: FailureKind,
+        /// What the attempt printed; its last 24 KiB are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log: Option<String>,
     }
 );
 body!(
     /// Returns the task to the queue. This does not count as a retry.
-    ReleaseBody {}
+    ReleaseBody {
+        /// What the attempt printed; its last 24 KiB are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log: Option<String>,
+    }
 );
 body!(
     /// Extends the lease.
@@ -77,6 +87,9 @@ body!(
         /// The delay in milliseconds.
         #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
         pub delay_ms: u64,
+        /// What the attempt printed; its last 24 KiB are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log: Option<String>,
     }
 );
 body!(
@@ -104,30 +117,31 @@ pub struct CancelBody {
 
 impl OperationBody for CompleteBody {
     fn into_operation(self) -> Result<Operation, EngineError> {
-        Ok(Operation::Complete {
+        let operation = Operation::Complete {
             lease: self.lease_id,
             output: one_of("output", self.output, self.output_bytes)?,
-        })
+        };
+        Ok(operation.logged(self.log.as_deref()))
     }
 }
 
 impl OperationBody for FailBody {
     fn into_operation(self) -> Result<Operation, EngineError> {
-        Ok(Operation::Fail {
+        let operation = Operation::Fail {
             lease: self.lease_id,
             failure: Failure {
                 kind: self.kind,
                 error: self.error.into(),
             },
-        })
+        };
+        Ok(operation.logged(self.log.as_deref()))
     }
 }
 
 impl OperationBody for ReleaseBody {
     fn into_operation(self) -> Result<Operation, EngineError> {
-        Ok(Operation::Release {
-            lease: self.lease_id,
-        })
+        let lease = self.lease_id;
+        Ok(Operation::Release { lease }.logged(self.log.as_deref()))
     }
 }
 
@@ -142,10 +156,11 @@ impl OperationBody for RenewBody {
 
 impl OperationBody for SnoozeBody {
     fn into_operation(self) -> Result<Operation, EngineError> {
-        Ok(Operation::Snooze {
+        let operation = Operation::Snooze {
             lease: self.lease_id,
             delay_ms: self.delay_ms,
-        })
+        };
+        Ok(operation.logged(self.log.as_deref()))
     }
 }
 
@@ -229,6 +244,7 @@ impl OutcomeItem {
                     lease_id,
                     output,
                     output_bytes: None,
+                    log: None,
                 });
             }
             Operation::Fail {
@@ -239,10 +255,14 @@ impl OutcomeItem {
                     lease_id,
                     error: failure.error.into(),
                     kind: failure.kind,
+                    log: None,
                 });
             }
             Operation::Release { lease: lease_id } => {
-                item.release = Some(ReleaseBody { lease_id });
+                item.release = Some(ReleaseBody {
+                    lease_id,
+                    log: None,
+                });
             }
             Operation::Renew {
                 lease: lease_id,
@@ -251,7 +271,13 @@ impl OutcomeItem {
             Operation::Snooze {
                 lease: lease_id,
                 delay_ms,
-            } => item.snooze = Some(SnoozeBody { lease_id, delay_ms }),
+            } => {
+                item.snooze = Some(SnoozeBody {
+                    lease_id,
+                    delay_ms,
+                    log: None,
+                });
+            }
             Operation::Progress {
                 lease: lease_id,
                 report,
@@ -262,9 +288,26 @@ impl OutcomeItem {
                     message: report.message.map(Into::into),
                 });
             }
+            Operation::Logged { log, operation } => {
+                item = Self::new(id, *operation)?;
+                item.set_log(log.into());
+            }
             operation => return Err(operation),
         }
         Ok(item)
+    }
+
+    /// Adds the log of the attempt to the operation that ends it.
+    fn set_log(&mut self, log: String) {
+        let log_of = [
+            self.complete.as_mut().map(|body| &mut body.log),
+            self.fail.as_mut().map(|body| &mut body.log),
+            self.release.as_mut().map(|body| &mut body.log),
+            self.snooze.as_mut().map(|body| &mut body.log),
+        ];
+        if let Some(place) = log_of.into_iter().flatten().next() {
+            *place = Some(log);
+        }
     }
 
     /// The one operation of the item.
@@ -385,6 +428,28 @@ mod tests {
         let id = TaskId::from_random(1);
         let given_back = OutcomeItem::new(id, Operation::Replay).unwrap_err();
         assert_eq!(given_back, Operation::Replay);
+    }
+
+    #[test]
+    fn the_log_of_an_attempt_is_part_of_the_operation_that_ends_it() {
+        let lease = LeaseId::from_random(1);
+        let failure = Failure {
+            kind: FailureKind::Permanent,
+            error: "broken".into(),
+        };
+        let output = None;
+        for operation in [
+            Operation::Complete { lease, output },
+            Operation::Fail { lease, failure },
+            Operation::Release { lease },
+            Operation::Snooze { lease, delay_ms: 7 },
+        ] {
+            let logged = operation.logged(Some("line\n"));
+            let item = OutcomeItem::new(TaskId::from_random(2), logged.clone()).unwrap();
+            let text = serde_json::to_string(&item).unwrap();
+            let again: OutcomeItem = serde_json::from_str(&text).unwrap();
+            assert_eq!(again.into_operation().unwrap().1, logged);
+        }
     }
 
     #[test]

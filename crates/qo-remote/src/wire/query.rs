@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use qo_core::{QueueName, Shard, Status, Tag, Task, TaskType, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{
-    InvalidSearch, NEWEST_CURSOR, SearchText, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask,
+    InvalidSearch, NEWEST_CURSOR, SearchText, Stats, TaskFilter, TaskOrder, TaskPage, TaskQuery,
+    VersionedTask,
 };
 use serde::{Deserialize, Serialize};
 
-use super::PAGE_MAX;
+use super::{PAGE_MAX, PausesResponse};
 
 #[cfg(feature = "openapi")]
 use super::schema;
@@ -91,8 +92,9 @@ pub enum Sort {
 }
 
 impl ListQuery {
-    /// The query of a filter, a cursor and a limit.
-    pub fn new(filter: &TaskFilter, cursor: Option<&str>, limit: usize) -> Self {
+    /// The parameters of a query.
+    pub fn new(query: TaskQuery<'_>) -> Self {
+        let filter = query.filter;
         let statuses: Vec<_> = filter
             .statuses
             .iter()
@@ -110,8 +112,8 @@ impl ListQuery {
             sort: (filter.order == TaskOrder::Id).then_some(Sort::Id),
             text: filter.text.as_ref().map(|text| text.as_str().to_owned()),
             fields: None,
-            cursor: cursor.map(str::to_owned),
-            limit: Some(limit.clamp(1, PAGE_MAX)),
+            cursor: query.cursor.map(str::to_owned),
+            limit: Some(query.limit.clamp(1, PAGE_MAX)),
         }
     }
 
@@ -301,6 +303,9 @@ pub struct StatsResponse {
     pub queues: BTreeMap<QueueName, QueueStatsEntry>,
     /// Whether only some of the tasks were counted, so that the true numbers are larger.
     pub partial: bool,
+    /// The paused queues and types.
+    #[serde(default)]
+    pub pauses: PausesResponse,
 }
 
 /// Task counts of one queue.
@@ -340,6 +345,7 @@ impl From<Stats> for StatsResponse {
         Self {
             queues: queues.collect(),
             partial: stats.partial,
+            pauses: stats.pauses.into(),
         }
     }
 }
@@ -348,6 +354,7 @@ impl From<StatsResponse> for Stats {
     fn from(response: StatsResponse) -> Self {
         let mut stats = Self::default();
         stats.partial = response.partial;
+        stats.pauses = response.pauses.into();
         for (name, queue) in response.queues {
             let counts = stats.queues.entry(name).or_default();
             counts.statuses = queue.statuses;
@@ -399,7 +406,7 @@ mod tests {
             order: TaskOrder::Id,
             text: Some("no route".parse().unwrap()),
         };
-        let query = ListQuery::new(&filter, Some("c"), 5_000);
+        let query = ListQuery::new(TaskQuery::first(&filter, 5_000).at(Some("c")));
         assert_eq!(query.filter().unwrap(), filter);
         assert_eq!(query.limit().unwrap(), PAGE_MAX);
         assert_eq!(query.pairs().len(), 11);
@@ -408,8 +415,9 @@ mod tests {
             ..TaskFilter::default()
         };
         assert_eq!(ListQuery::default().filter().unwrap(), newest);
-        assert_eq!(ListQuery::new(&newest, None, 1).filter().unwrap(), newest);
-        assert_eq!(ListQuery::new(&newest, None, 1).pairs().len(), 1);
+        let query = ListQuery::new(TaskQuery::first(&newest, 1));
+        assert_eq!(query.filter().unwrap(), newest);
+        assert_eq!(query.pairs().len(), 1);
     }
 
     #[test]

@@ -119,6 +119,18 @@ text!(
 );
 
 text!(
+    /// How long a task holds its idempotency key.
+    KeyHold,
+    |text| text.enum_values(Some(["kept", "unfinished", "waiting"]))
+);
+
+text!(
+    /// What happens to a waiting task that holds the idempotency key of a submit.
+    OnConflict,
+    |text| text.enum_values(Some(["keep", "replace", "postpone", "replace_and_postpone"]))
+);
+
+text!(
     /// What happens to the next tasks with the same ordering key if this one fails for good: they run, or they wait until someone
     /// replays or cancels the failed one.
     FailurePolicy,
@@ -175,6 +187,18 @@ pub struct BlobPageRecord {
     /// The `after` of the next page, if there may be one.
     #[schema(value_type = Option<Address>)]
     pub next: Option<String>,
+}
+
+/// One pause.
+#[derive(Debug, ToSchema)]
+pub struct Pause {
+    /// Since when, if it is known.
+    #[schema(value_type = Option<Time>)]
+    pub since: Option<String>,
+    /// Who paused.
+    pub by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
 }
 
 /// The result of a garbage collection.
@@ -304,6 +328,8 @@ pub struct TaskRecord {
     /// A pending task past this time is cancelled.
     #[schema(value_type = Option<Time>)]
     pub expires_at: Option<String>,
+    /// How long the task may wait each time after it became due, in milliseconds. Then it fails.
+    pub max_wait_ms: Option<u64>,
     /// When the current attempt was claimed.
     #[schema(value_type = Option<Time>)]
     pub started_at: Option<String>,
@@ -344,6 +370,9 @@ pub struct TaskRecord {
     pub lease_id: Option<String>,
     /// The number of claims so far, which is the fencing token.
     pub attempt: u32,
+    /// The index of the log entry that granted the claim. Only the response to a claim from a cluster has it.
+    #[schema(minimum = 1)]
+    pub log_index: Option<u64>,
     /// The last error.
     pub last_error: Option<String>,
     /// The idempotency key.
@@ -354,6 +383,9 @@ pub struct TaskRecord {
     /// Until when the key is valid.
     #[schema(value_type = Option<Time>)]
     pub idempotency_until: Option<String>,
+    /// How long the task holds the key; absent for `kept`.
+    #[schema(value_type = Option<KeyHold>)]
+    pub idempotency_hold: Option<String>,
     /// Tags, for filters.
     #[schema(required = false)]
     pub tags: Vec<String>,
@@ -381,13 +413,38 @@ pub struct TaskRecord {
     /// Distinguishes the times that the task joined the line of its ordering key.
     #[schema(required = false)]
     pub ordering_turn: u64,
+    /// The limit key.
+    #[schema(value_type = Option<Name>)]
+    pub limit_key: Option<String>,
+    /// The logs of the last attempts, oldest first, at most 3.
+    pub logs: Option<Vec<AttemptLogRecord>>,
+}
+
+/// The log of an attempt.
+#[derive(Debug, ToSchema)]
+#[schema(as = AttemptLog)]
+pub struct AttemptLogRecord {
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// When the attempt ended.
+    #[schema(value_type = Time)]
+    pub at: String,
+    /// The end of what its handler printed. A mark at its beginning says that there was more.
+    pub text: String,
+}
+
+/// The logs of a task, oldest first.
+#[derive(Debug, ToSchema)]
+pub struct LogsResponse {
+    /// The logs.
+    pub logs: Vec<AttemptLogRecord>,
 }
 
 /// What a pending task waits for. Later versions may add reasons with other members.
 #[derive(Debug, ToSchema)]
 #[schema(as = WaitReason)]
 pub struct WaitReasonRecord {
-    /// `ordering_key`: another task with the same ordering key runs first.
+    /// `ordering_key`: another task with the same ordering key runs first. `limit`: a limit has no room.
     pub reason: String,
     /// The task at the head of the line.
     #[schema(value_type = Option<Id>)]
@@ -396,6 +453,18 @@ pub struct WaitReasonRecord {
     pub ahead: Option<u64>,
     /// Whether the task at the head has failed and stops the key, until someone replays or cancels it.
     pub stopped: Option<bool>,
+    /// The name of the limit.
+    #[schema(value_type = Option<Name>)]
+    pub limit: Option<String>,
+    /// The bound of the limit that is reached: `concurrent` or `starts`.
+    pub bound: Option<String>,
+    /// How many tasks of the limit are running, or were started within its window.
+    pub used: Option<u32>,
+    /// How many may.
+    pub max: Option<u32>,
+    /// When the next one may start, if that follows from the time.
+    #[schema(value_type = Option<Time>)]
+    pub until: Option<String>,
 }
 
 /// A registered worker.

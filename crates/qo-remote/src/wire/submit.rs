@@ -2,12 +2,11 @@
 
 use qo_core::limits::SUBMIT_DELAY_MAX_MS;
 use qo_core::task::{
-    IdempotencyScope, OnFailure, OrderingRule, PRIORITY_DEFAULT, RETRIES_DEFAULT,
-    TIMEOUT_DEFAULT_SECONDS,
+    IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, PRIORITY_DEFAULT, Uniqueness,
 };
 use qo_core::{
-    IdempotencyKey, Json, OrderingKey, QueueName, RetryPolicy, Status, Tag, Task, TaskId, TaskType,
-    Timestamp, TraceParent,
+    IdempotencyKey, Json, LimitKey, OrderingKey, QueueName, RetryPolicy, Status, Tag, Task, TaskId,
+    TaskType, Timestamp, TraceParent,
 };
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
@@ -63,11 +62,11 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 3_162_240_000_000_u64))]
     pub expires_in_ms: Option<u64>,
-    /// The longest duration of an attempt; 300 by default.
+    /// The longest duration of an attempt; the default of the queue if absent, which is 300 unless its settings say otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000))]
     pub timeout_seconds: Option<u64>,
-    /// The most retries; 3 by default.
+    /// The most retries; the default of the queue if absent, which is 3 unless its settings say otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 10_000))]
     pub max_retries: Option<u32>,
@@ -86,6 +85,16 @@ pub struct SubmitBody {
     /// How long the key is valid, in milliseconds; as long as the task is kept by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_window_ms: Option<u64>,
+    /// How long the task holds the key, if no window ends it sooner: as long as it is `kept` (the default), is `unfinished`, or is `waiting`
+    /// for its first attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::KeyHold>))]
+    pub idempotency_hold: Option<KeyHold>,
+    /// What happens to a waiting task that holds the key: `keep` leaves it as it is (the default), `replace` gives it this input,
+    /// `postpone` moves its due time to that of this submit, and `replace_and_postpone` does both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::OnConflict>))]
+    pub idempotency_on_conflict: Option<OnConflict>,
     /// Tags, for filters.
     #[serde(
         default,
@@ -106,6 +115,10 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::FailurePolicy>))]
     pub ordering_on_failure: Option<OnFailure>,
+    /// The limit key: the limits with this key apply to the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
+    pub limit_key: Option<LimitKey>,
     /// Omits the input from the response, because the caller has it. If the task existed before, its input is included.
     #[serde(default, skip_serializing_if = "is_false")]
     pub omit_input: bool,
@@ -182,6 +195,15 @@ impl SubmitBody {
             }
             None => None,
         };
+        let uniqueness = Uniqueness {
+            hold: self.idempotency_hold.unwrap_or_default(),
+            on_conflict: self.idempotency_on_conflict.unwrap_or_default(),
+        };
+        if idempotency.is_none() && uniqueness != Uniqueness::default() {
+            return Err(EngineError::BadRequest(
+                "idempotency_hold and idempotency_on_conflict require idempotency_key".to_owned(),
+            ));
+        }
         let ordering = match (self.ordering_key, self.ordering_on_failure) {
             (Some(key), on_failure) => Some(OrderingRule {
                 key,
@@ -202,15 +224,17 @@ impl SubmitBody {
             priority: self.priority.unwrap_or(default.priority),
             available: available.unwrap_or_default(),
             expires,
-            timeout_seconds: self.timeout_seconds.unwrap_or(default.timeout_seconds),
-            max_retries: self.max_retries.unwrap_or(default.max_retries),
+            timeout_seconds: self.timeout_seconds,
+            max_retries: self.max_retries,
             retry_policy: self
                 .retry_policy
                 .map_or_else(RetryPolicy::default, RetryPolicyBody::into_policy),
             idempotency,
+            uniqueness,
             tags: self.tags,
             traceparent: self.traceparent,
             ordering,
+            limit_key: self.limit_key,
             ..default
         })
     }
@@ -243,18 +267,24 @@ impl SubmitBody {
             delay_ms,
             expires_at,
             expires_in_ms,
-            timeout_seconds: unless_default(request.timeout_seconds, &TIMEOUT_DEFAULT_SECONDS),
-            max_retries: unless_default(request.max_retries, &RETRIES_DEFAULT),
+            timeout_seconds: request.timeout_seconds,
+            max_retries: request.max_retries,
             retry_policy: unless_default(request.retry_policy, &RetryPolicy::default())
                 .map(|policy| RetryPolicyBody::from_policy(&policy)),
             idempotency_key: key,
             idempotency_scope: scope,
             idempotency_window_ms: window_ms,
+            idempotency_hold: unless_default(request.uniqueness.hold, &KeyHold::default()),
+            idempotency_on_conflict: unless_default(
+                request.uniqueness.on_conflict,
+                &OnConflict::default(),
+            ),
             tags: request.tags,
             traceparent: request.traceparent,
             ordering_on_failure: (request.ordering.as_ref())
                 .and_then(|rule| unless_default(rule.on_failure, &OnFailure::default())),
             ordering_key: request.ordering.map(|rule| rule.key),
+            limit_key: request.limit_key,
             omit_input: false,
         }
     }
@@ -419,8 +449,8 @@ mod tests {
             priority: 9,
             available: When::At(time),
             expires: Some(When::InMillis(9)),
-            timeout_seconds: 7,
-            max_retries: 0,
+            timeout_seconds: Some(7),
+            max_retries: Some(0),
             retry_policy: RetryPolicy {
                 multiplier: 1.1,
                 jitter_percent: 0.3,

@@ -17,11 +17,20 @@ use qo_fixtures::{Report, cpu_seconds};
 
 const WARM_UP: usize = 20_000;
 const TASKS: usize = 150_000;
-const SUBMITTERS: usize = 8;
-const WORKERS: usize = 16;
-/// The number of tasks in one submit and in one claim.
-const AT_ONCE: usize = 500;
 const INPUT_BYTES: usize = 1_024;
+const CLIENTS: Clients = Clients {
+    submitters: 8,
+    workers: 16,
+    at_once: 500,
+};
+
+/// The clients of this process.
+struct Clients {
+    submitters: usize,
+    workers: usize,
+    /// The number of tasks in one submit and in one claim.
+    at_once: usize,
+}
 
 /// The server process.
 struct Other {
@@ -86,10 +95,10 @@ async fn load(engine: &RemoteEngine, count: usize) {
 
 async fn submit(engine: &RemoteEngine, count: usize) {
     let input = Json::parse(format!("\"{}\"", "x".repeat(INPUT_BYTES - 2))).unwrap();
-    futures_util::stream::iter(0..count.div_ceil(AT_ONCE))
-        .for_each_concurrent(SUBMITTERS, |_| async {
+    futures_util::stream::iter(0..count.div_ceil(CLIENTS.at_once))
+        .for_each_concurrent(CLIENTS.submitters, |_| async {
             let request = || SubmitRequest::new("noop".parse().unwrap(), input.clone());
-            let batch = (0..AT_ONCE).map(|_| request()).collect();
+            let batch = (0..CLIENTS.at_once).map(|_| request()).collect();
             for submitted in engine.submit_many(batch).await {
                 submitted.unwrap();
             }
@@ -100,13 +109,13 @@ async fn submit(engine: &RemoteEngine, count: usize) {
 async fn work(engine: &RemoteEngine, count: usize) {
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = tokio::task::JoinSet::new();
-    for number in 0..WORKERS {
+    for number in 0..CLIENTS.workers {
         let mut claim = ClaimRequest::new(
             format!("w-{number}").parse().unwrap(),
             vec!["noop".parse().unwrap()],
         );
         claim.wait_ms = 1_000;
-        claim.max = AT_ONCE;
+        claim.max = CLIENTS.at_once;
         let (engine, done) = (engine.clone(), Arc::clone(&done));
         workers.spawn(async move {
             while done.load(Ordering::Relaxed) < count {

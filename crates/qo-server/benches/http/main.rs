@@ -4,14 +4,9 @@
 //! injected into each request. The client submits, claims and completes through the remote engine, in batches, with inputs of
 //! 1 KiB. Both share the machine's cores, so the CPU time a task is reported for each.
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::disallowed_methods,
-    clippy::cast_precision_loss,
-    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "it panics")]
+#![allow(clippy::disallowed_methods, reason = "it reads the clock")]
+#![allow(clippy::cast_precision_loss, reason = "it divides small numbers")]
 
 mod load;
 mod server;

@@ -126,27 +126,13 @@ impl Activity {
                 types.push(TypeActivity {
                     queue: of_queue.clone(),
                     task_type: of_type.clone(),
-                    submitted: sum.submitted,
-                    completed: sum.completed,
-                    failed: sum.failed,
-                    cancelled: sum.cancelled,
-                    retried: sum.retried,
-                    wait: sum.wait.summary(),
-                    run: sum.run.summary(),
-                    total: sum.total.summary(),
+                    changes: sum.changes(),
                 });
             }
         }
         let points = points.into_iter().map(|(number, slot)| ActivityPoint {
             at: begin(period, number),
-            submitted: slot.submitted,
-            completed: slot.completed,
-            failed: slot.failed,
-            cancelled: slot.cancelled,
-            retried: slot.retried,
-            wait: slot.wait.summary(),
-            run: slot.run.summary(),
-            total: slot.total.summary(),
+            changes: slot.changes(),
         });
         ActivityResponse {
             period,
@@ -155,9 +141,7 @@ impl Activity {
             to: now,
             since: state.since,
             covers,
-            wait: whole.wait.summary(),
-            run: whole.run.summary(),
-            total: whole.total.summary(),
+            latencies: whole.latencies(),
             types,
             points: points.collect(),
         }
@@ -295,7 +279,7 @@ mod tests {
         let sum: u64 = hour
             .points
             .iter()
-            .map(|point| point.completed + point.failed)
+            .map(|point| point.changes.completed + point.changes.failed)
             .sum();
         assert!(
             (3_541..=3_600).contains(&sum),
@@ -304,19 +288,19 @@ mod tests {
         let [of_type] = hour.types.as_slice() else {
             panic!("{:?}", hour.types)
         };
-        assert_eq!(of_type.completed + of_type.failed, sum);
-        assert_eq!(of_type.failed, sum.div_ceil(10));
-        assert_eq!(of_type.run.as_ref().unwrap().max_ms, 100);
+        assert_eq!(of_type.changes.completed + of_type.changes.failed, sum);
+        assert_eq!(of_type.changes.failed, sum.div_ceil(10));
+        assert_eq!(of_type.changes.latencies.run.as_ref().unwrap().max_ms, 100);
         let day = report(Period::Day);
-        let submitted: u64 = day.points.iter().map(|point| point.submitted).sum();
+        let submitted: u64 = day.points.iter().map(|point| point.changes.submitted).sum();
         assert_eq!(submitted, 7_200);
-        assert_eq!(report(Period::Week).types[0].failed, 720);
+        assert_eq!(report(Period::Week).types[0].changes.failed, 720);
         // A day later the hour is empty, and the week is not.
         let later = at(86_400 * 2);
         let hour = activity.report(Period::Hour, None, None, Coverage::Queue, later);
         assert!(hour.types.is_empty() && hour.points.is_empty());
         let week = activity.report(Period::Week, None, None, Coverage::Queue, later);
-        assert_eq!(week.types[0].submitted, 7_200);
+        assert_eq!(week.types[0].changes.submitted, 7_200);
     }
 
     #[test]
@@ -328,7 +312,11 @@ mod tests {
         }
         let report = activity.report(Period::Hour, None, None, Coverage::Queue, at(1));
         assert_eq!(report.types.len(), SERIES_MAX + 1);
-        let sum: u64 = report.types.iter().map(|of_type| of_type.submitted).sum();
+        let sum: u64 = report
+            .types
+            .iter()
+            .map(|of_type| of_type.changes.submitted)
+            .sum();
         assert_eq!(sum, SERIES_MAX as u64 * 3);
     }
 

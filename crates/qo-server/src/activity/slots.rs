@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qo_core::Timestamp;
 use qo_engine::{End, MeasurementKind};
-use qo_remote::wire::activity::Period;
+use qo_remote::wire::activity::{ActivityChanges, LatencySummaries, Period};
 
 use super::latencies::Latencies;
 
@@ -22,6 +22,25 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    pub(super) fn changes(&self) -> ActivityChanges {
+        ActivityChanges {
+            submitted: self.submitted,
+            completed: self.completed,
+            failed: self.failed,
+            cancelled: self.cancelled,
+            retried: self.retried,
+            latencies: self.latencies(),
+        }
+    }
+
+    pub(super) fn latencies(&self) -> LatencySummaries {
+        LatencySummaries {
+            wait: self.wait.summary(),
+            run: self.run.summary(),
+            total: self.total.summary(),
+        }
+    }
+
     pub(super) fn count(&mut self, kind: MeasurementKind) {
         match kind {
             MeasurementKind::Submitted => self.submitted += 1,

@@ -111,9 +111,12 @@ impl Metrics {
                 text.gauge(gauge.name, gauge.help);
                 last = gauge.name;
             }
+            let group = gauge.group.map(|group| group.to_string());
             let node = gauge.node.map(|node| node.to_string());
-            let label = node.as_deref().map(|node| ("node", node));
-            text.sample(gauge.name, label.as_slice(), gauge.value);
+            let group = group.as_deref().map(|group| ("group", group));
+            let node = node.as_deref().map(|node| ("node", node));
+            let labels: Vec<_> = group.into_iter().chain(node).collect();
+            text.sample(gauge.name, &labels, gauge.value);
         }
         self.write_requests(&mut text);
         for (name, help, histogram) in [
@@ -234,6 +237,10 @@ fn write_stats(text: &mut PrometheusText, stats: &Stats, now: Timestamp) {
     for (name, queue) in &stats.queues {
         let labels = [("queue", name.as_str())];
         text.sample("qo_queue_paused", &labels, u64::from(queue.paused));
+    }
+    text.gauge("qo_type_paused", "1 for each paused type.");
+    for name in stats.pauses.types.keys() {
+        text.sample("qo_type_paused", &[("type", name.as_str())], 1_u64);
     }
     text.gauge(
         "qo_tasks_partial",

@@ -1,5 +1,6 @@
 //! One operation on all tasks that match a filter.
 
+use axum::Extension;
 use axum::extract::State;
 use qo_remote::wire::{BulkBody, BulkFailure, BulkResponse};
 
@@ -7,6 +8,7 @@ use crate::app::App;
 use crate::author::Author;
 use crate::body::JsonBody;
 use crate::response::{ApiResult, json, problem_of};
+use crate::tokens::Caller;
 
 /// The most failures in a response.
 const FAILURES_SHOWN: usize = 100;
@@ -22,11 +24,19 @@ const FAILURES_SHOWN: usize = 100;
 pub(crate) async fn bulk(
     State(app): State<App>,
     author: Author,
+    Extension(caller): Extension<Caller>,
     JsonBody(body): JsonBody<BulkBody>,
 ) -> ApiResult {
     let dry_run = body.dry_run;
     let mut request = body.into_request()?;
     request.actor.clone_from(&author.0);
+    if request.ids.is_empty() {
+        caller.limits.narrow_filter(&mut request.filter)?;
+    } else if !caller.limits.is_empty() {
+        for id in &request.ids {
+            caller.limits.check_task(&app.engine().get(*id).await?)?;
+        }
+    }
     if dry_run {
         return json(&BulkResponse {
             dry_run: true,

@@ -67,7 +67,8 @@ pub(crate) async fn log(
     QueryParams(query): QueryParams<LogQuery>,
 ) -> ApiResult {
     let limit = query.limit.unwrap_or(LOG_DEFAULT).clamp(1, LOG_MAX);
-    json(&cluster(&app)?.log(query.from, limit).await?)
+    let group = query.group.unwrap_or(0);
+    json(&cluster(&app)?.log(group, query.from, limit).await?)
 }
 
 /// Add a node to the cluster

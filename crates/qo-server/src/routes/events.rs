@@ -83,13 +83,14 @@ pub(crate) async fn events(
     let Some(epoch) = app.confirm_leader().await else {
         return Err(EngineError::NotLeader.into());
     };
+    let limits = caller.limits.clone();
     let token_ended = {
         let app = app.clone();
         Box::pin(async move {
             app.guard.ended(&caller, &[Scope::Read], || app.now()).await;
         })
     };
-    let state = (app, subscription, query, permit, token_ended);
+    let state = (app, subscription, (query, limits), permit, token_ended);
     let events = stream::unfold(
         state,
         move |(app, mut subscription, query, permit, mut token_ended)| async move {
@@ -108,7 +109,10 @@ pub(crate) async fn events(
                     received = next_event(&mut subscription) => received,
                 };
                 let event = match received {
-                    Ok(event) if query.matches(&event.change) => {
+                    Ok(event)
+                        if query.0.matches(&event.change)
+                            && query.1.allow(&event.change.queue, &event.change.task_type) =>
+                    {
                         // An event consists of strings and numbers, so it can always be serialized.
                         Event::default()
                             .event("task")

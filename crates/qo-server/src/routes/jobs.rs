@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use qo::blob::job::{JobFailure, JobInput, JobOutput, TASK_TYPE};
+use qo::blob::job::{InvalidJob, JobFailure, JobInput, JobOutput, TASK_TYPE};
 use qo::{
     BlobAddress, BlobError, ClaimRequest, EngineError, Failure, FailureKind, LeaseId, Operation,
     Rejection, RetryPolicy, Status, SubmitRequest, Task, TaskId,
@@ -27,6 +27,9 @@ use crate::middleware::RequestId;
 use crate::response::{ApiError, ApiResult, json, json_with_status, no_content};
 use crate::routes::blobs::blobs;
 use crate::tokens::Caller;
+
+/// How many tasks that are no jobs a claim sets aside before it responds that there is nothing to do. The next claim continues.
+const SET_ASIDE_MAX: usize = 100;
 
 /// Check that the job queue is there
 #[utoipa::path(
@@ -56,13 +59,13 @@ pub(crate) async fn create(
         input_addr: body.input_addr,
         args: body.args,
     };
-    let invalid = |error: qo::blob::job::InvalidJob| ApiError::bad_request(error.to_string());
+    let invalid = |error: InvalidJob| ApiError::bad_request(error.to_string());
     let json = input.to_json().map_err(invalid)?;
     JobInput::parse(&json).map_err(invalid)?;
     let mut request = SubmitRequest::new(task_type()?, json);
     request.queue = body.queue.unwrap_or_default();
-    request.max_retries = app.jobs.attempts_max.saturating_sub(1);
-    request.timeout_seconds = body.timeout_seconds.unwrap_or(request.timeout_seconds);
+    request.max_retries = Some(app.jobs.attempts_max.saturating_sub(1));
+    request.timeout_seconds = body.timeout_seconds;
     // An abandoned job is pending again at once.
     request.retry_policy = RetryPolicy {
         initial_interval_ms: 0,
@@ -78,7 +81,7 @@ pub(crate) async fn create(
     app.publish("submit", &submitted.task);
     json_with_status(
         StatusCode::CREATED,
-        &job_of(&app, &submitted.task, false).await?,
+        &job_of(&app, &submitted.task, input, false).await?,
     )
 }
 
@@ -105,8 +108,8 @@ fn missing(error: BlobError) -> ApiError {
     responses((status = 200, description = "The job", body = Job))
 )]
 pub(crate) async fn read(State(app): State<App>, PathParam(id): PathParam<String>) -> ApiResult {
-    let task = job_task(&app, &id).await?;
-    json(&job_of(&app, &task, false).await?)
+    let (task, input) = job_task(&app, &id).await?;
+    json(&job_of(&app, &task, input, false).await?)
 }
 
 /// Claim a job
@@ -133,33 +136,64 @@ pub(crate) async fn claim(
     }
     request.lease_ms = Some(app.jobs.abandoned_ms());
     request.in_order = true;
-    let key = ClaimKey {
-        token: caller.token,
-        request_id,
-    };
-    let result = app.claims.claim(key, request).await?;
-    let tasks = match result.as_ref() {
-        Ok(tasks) => tasks,
-        Err(EngineError::QueuePaused { .. }) => return Ok(no_content()),
-        Err(error) => return Err(error.clone().into()),
-    };
-    let Some(task) = tasks.first() else {
-        return Ok(no_content());
-    };
-    app.publish("claim", task);
-    match job_of(&app, task, true).await {
-        Ok(job) => json(&job),
-        Err(error) => {
-            // Somebody submitted a task of this type whose input is not that of a job. No runner can run it.
-            if let Some(lease) = task.lease_id {
-                let failure = Failure {
-                    kind: FailureKind::Permanent,
-                    error: error.0.detail.as_str().into(),
-                };
-                app.engine().fail(task.id, lease, failure).await?;
+    // Anyone may submit tasks of this type whose input is not that of a job. No runner can run them.
+    for number in 0..SET_ASIDE_MAX {
+        // If the request is repeated, it passes the same tasks and gets the same job.
+        let request_id = match number {
+            0 => request_id.clone(),
+            _ => format!("{request_id}/{number}"),
+        };
+        let key = ClaimKey {
+            token: caller.token.clone(),
+            request_id,
+        };
+        let result = app.claims.claim(key, request.clone()).await?;
+        let tasks = match result.as_ref() {
+            Ok(tasks) => tasks,
+            Err(EngineError::QueuePaused { .. }) => break,
+            Err(error) => return Err(error.clone().into()),
+        };
+        let Some(task) = tasks.first() else { break };
+        match input_of(&app, task).await {
+            Ok(Ok(input)) => {
+                app.publish("claim", task);
+                return json(&job_of(&app, task, input, true).await?);
             }
-            Err(error)
+            Ok(Err(invalid)) => {
+                set_aside(&app, task, FailureKind::Permanent, &invalid.to_string()).await?;
+            }
+            // The store failed, or has lost the input. A retry tells which.
+            Err(error) => {
+                set_aside(&app, task, FailureKind::Retryable, &error.0.detail).await?;
+                return Err(error);
+            }
         }
+    }
+    Ok(no_content())
+}
+
+/// Ends the attempt of a claimed task that cannot be handed out.
+async fn set_aside(
+    app: &App,
+    task: &Task,
+    kind: FailureKind,
+    detail: &str,
+) -> Result<(), ApiError> {
+    let Some(lease) = task.lease_id else {
+        return Ok(());
+    };
+    let failure = Failure {
+        kind,
+        error: detail.into(),
+    };
+    match app.engine().fail(task.id, lease, failure).await {
+        Ok(failed) => {
+            app.publish("fail", &failed);
+            Ok(())
+        }
+        // The first copy of a repeated request has done it.
+        Err(EngineError::Rejected(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -176,13 +210,13 @@ pub(crate) async fn tickle(
     PathParam(id): PathParam<String>,
     OptionalBody(body): OptionalBody<JobTickleBody>,
 ) -> ApiResult {
-    let (task, lease) = active(&app, &id, body.lease_id).await?;
+    let (task, input, lease) = active(&app, &id, body.lease_id).await?;
     let operation = Operation::Renew {
         lease,
         lease_ms: Some(app.jobs.abandoned_ms()),
     };
     let task = act(&app, task.id, operation, body.lease_id).await?;
-    json(&job_of(&app, &task, false).await?)
+    json(&job_of(&app, &task, input, false).await?)
 }
 
 /// Complete a job
@@ -198,7 +232,7 @@ pub(crate) async fn complete(
     PathParam(id): PathParam<String>,
     JsonBody(body): JsonBody<JobCompleteBody>,
 ) -> ApiResult {
-    let (task, lease) = active(&app, &id, body.lease_id).await?;
+    let (task, input, lease) = active(&app, &id, body.lease_id).await?;
     if let Some(address) = body.output_addr {
         blobs(&app)?.touch(address).await.map_err(missing)?;
     }
@@ -235,11 +269,11 @@ pub(crate) async fn complete(
     let name = operation.name();
     let task = act(&app, task.id, operation, body.lease_id).await?;
     app.publish(name, &task);
-    json(&job_of(&app, &task, false).await?)
+    json(&job_of(&app, &task, input, false).await?)
 }
 
-/// The task of a job. Ids may be in upper case, as queuey-queue writes them.
-async fn job_task(app: &App, id: &str) -> Result<Task, ApiError> {
+/// The task of a job, and its input. Ids may be in upper case, as queuey-queue writes them.
+async fn job_task(app: &App, id: &str) -> Result<(Task, JobInput), ApiError> {
     let not_found = || ApiError::new(Condition::JobNotFound, "there is no job with this id");
     let id: TaskId = id.to_ascii_lowercase().parse().map_err(|_| not_found())?;
     let task = app.engine().get(id).await.map_err(|error| {
@@ -249,18 +283,31 @@ async fn job_task(app: &App, id: &str) -> Result<Task, ApiError> {
             error.into()
         }
     })?;
-    if task.task_type.as_str() == TASK_TYPE {
-        Ok(task)
-    } else {
-        Err(not_found())
+    if task.task_type.as_str() != TASK_TYPE {
+        return Err(not_found());
     }
+    let input = input_of(app, &task).await?.map_err(|_| not_found())?;
+    Ok((task, input))
+}
+
+/// The input of a job. A task of the same type with another input is no job.
+async fn input_of(app: &App, task: &Task) -> Result<Result<JobInput, InvalidJob>, ApiError> {
+    let input = match task.input() {
+        Payload::Inline(json) => json,
+        Payload::Stored(_) => app.engine().input(task).await?,
+    };
+    Ok(JobInput::parse(&input))
 }
 
 /// An active job, and the lease with which to change it: the given one, or the current one.
-async fn active(app: &App, id: &str, lease: Option<LeaseId>) -> Result<(Task, LeaseId), ApiError> {
-    let task = job_task(app, id).await?;
+async fn active(
+    app: &App,
+    id: &str,
+    lease: Option<LeaseId>,
+) -> Result<(Task, JobInput, LeaseId), ApiError> {
+    let (task, input) = job_task(app, id).await?;
     match (task.status, lease.or(task.lease_id)) {
-        (Status::Running, Some(lease)) => Ok((task, lease)),
+        (Status::Running, Some(lease)) => Ok((task, input, lease)),
         _ => Err(not_active(status_of(&task))),
     }
 }
@@ -311,16 +358,13 @@ fn status_of(task: &Task) -> JobStatus {
     earlier.map_or(JobStatus::Failed, |event| of(event.to))
 }
 
-/// The job of a task.
-async fn job_of(app: &App, task: &Task, with_lease: bool) -> Result<Job, ApiError> {
-    let input = match task.input() {
-        Payload::Inline(json) => json,
-        Payload::Stored(_) => app.engine().input(task).await?,
-    };
-    let invalid = |error: qo::blob::job::InvalidJob| {
-        ApiError::new(Condition::Internal, format!("task {}: {error}", task.id))
-    };
-    let input = JobInput::parse(&input).map_err(invalid)?;
+/// The job of a task with this input.
+async fn job_of(
+    app: &App,
+    task: &Task,
+    input: JobInput,
+    with_lease: bool,
+) -> Result<Job, ApiError> {
     let output = match app.engine().output(task).await? {
         Some(json) => JobOutput::parse(&json).unwrap_or_default(),
         None => JobOutput::default(),

@@ -1,7 +1,10 @@
 //! Lists tasks, page by page.
 
+use axum::Extension;
 use axum::extract::State;
+use qo::Task;
 use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
+use qo_engine::api::TaskQuery;
 use qo_remote::wire::{ListQuery, PageResponse, schema};
 use serde::Serialize;
 use utoipa::openapi::schema::AnyOfBuilder;
@@ -13,6 +16,7 @@ use crate::body::QueryParams;
 use crate::response::ApiResult;
 use crate::routes::tasks::{RECORD_BYTES, size_of};
 use crate::task_fields::{SelectedTask, TaskFields};
+use crate::tokens::Caller;
 
 /// The approximate maximum size of a task in a response: its record with an input and an output.
 pub(super) const TASK_MAX_BYTES: usize = RECORD_BYTES + 2 * INLINE_PAYLOAD_MAX_BYTES;
@@ -29,9 +33,11 @@ const FIRST_TASKS: usize = 16;
 )]
 pub(crate) async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> ApiResult {
-    let filter = query.filter()?;
+    let mut filter = query.filter()?;
+    caller.limits.narrow_filter(&mut filter)?;
     let limit = query.limit()?;
     let fields = query.fields.as_deref().map(TaskFields::parse).transpose()?;
     let max_bytes = app.limits.response_max_bytes;
@@ -44,14 +50,17 @@ pub(crate) async fn list(
     // The first part shows how large the tasks are, and so how many more fit into a page.
     let mut count = limit.min(FIRST_TASKS);
     loop {
-        let part = app.engine().list(&filter, next.as_deref(), count).await?;
+        let part = TaskQuery::first(&filter, count).at(next.as_deref());
+        let part = app.engine().list(part).await?;
         let is_full = part.tasks.len() >= count;
         listed += part.tasks.len();
         next = part.next;
         let part_max = match &fields {
             None => {
-                bytes += part.tasks.iter().map(size_of).sum::<usize>();
-                tasks.extend(part.tasks);
+                let part = part.tasks.into_iter().map(Task::without_logs);
+                let first = tasks.len();
+                tasks.extend(part);
+                bytes += tasks[first..].iter().map(size_of).sum::<usize>();
                 limit
             }
             Some(fields) => {

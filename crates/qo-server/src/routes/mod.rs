@@ -9,8 +9,10 @@ pub(crate) mod dashboard;
 pub(crate) mod events;
 pub(crate) mod health;
 pub(crate) mod jobs;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod operation;
+pub(crate) mod pauses;
 pub(crate) mod query;
 pub(crate) mod queues;
 pub(crate) mod reference;
@@ -30,7 +32,7 @@ use crate::app::App;
 use crate::compression::compress;
 use crate::middleware::{Access, authorize, handle};
 use crate::response::ApiError;
-use crate::tokens::Scope;
+use crate::tokens::{LimitedAccess, Scope};
 
 /// One route.
 pub(crate) struct Route {
@@ -58,7 +60,9 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(blob_routes());
     table.extend(job_routes());
     table.extend(settings_routes());
+    table.extend(queue_routes());
     table.extend(schedule_routes());
+    table.extend(limit_routes());
     table.extend(other_routes());
     table
 }
@@ -83,7 +87,7 @@ fn route(method: Method, path: &'static str, access: Access, serve: MethodRouter
 fn task_routes() -> Vec<Route> {
     use list::list;
     use operation::{archive, cancel, purge, replay, run_now, unarchive};
-    use tasks::{history, input, output, read, submit, versions, waits_for};
+    use tasks::{history, input, logs, output, read, submit, versions, waits_for};
     vec![
         post_route("/v1/tasks", SUBMIT, post(submit)),
         get_route("/v1/tasks", READ, get(list)),
@@ -92,6 +96,7 @@ fn task_routes() -> Vec<Route> {
         get_route("/v1/tasks/{id}/input", READ_OR_WORK, get(input)),
         get_route("/v1/tasks/{id}/output", READ_OR_WORK, get(output)),
         get_route("/v1/tasks/{id}/history", READ, get(history)),
+        get_route("/v1/tasks/{id}/logs", READ, get(logs)),
         get_route("/v1/tasks/{id}/waits_for", READ, get(waits_for)),
         get_route("/v1/tasks/{id}/versions", READ, get(versions)),
         post_route("/v1/tasks/{id}/cancel", ADMIN, post(cancel)),
@@ -177,6 +182,21 @@ fn settings_routes() -> Vec<Route> {
     ]
 }
 
+fn queue_routes() -> Vec<Route> {
+    use pauses::{pause, pause_type, resume, resume_type};
+    use queues::{list, put as set, read};
+    const QUEUE: &str = "/v1/queues/{queue}";
+    vec![
+        get_route("/v1/queues", READ, get(list)),
+        get_route(QUEUE, READ, get(read)),
+        route(Method::PUT, QUEUE, ADMIN, put(set)),
+        post_route("/v1/queues/{queue}/pause", ADMIN, post(pause)),
+        post_route("/v1/queues/{queue}/resume", ADMIN, post(resume)),
+        post_route("/v1/types/{type}/pause", ADMIN, post(pause_type)),
+        post_route("/v1/types/{type}/resume", ADMIN, post(resume_type)),
+    ]
+}
+
 fn schedule_routes() -> Vec<Route> {
     use schedules::{backfill, list, pause, put as define, read, remove, resume, trigger};
     const SCHEDULE: &str = "/v1/schedules/{name}";
@@ -192,9 +212,19 @@ fn schedule_routes() -> Vec<Route> {
     ]
 }
 
+fn limit_routes() -> Vec<Route> {
+    use limits::{list, put as set, read, remove};
+    const LIMIT: &str = "/v1/limits/{name}";
+    vec![
+        get_route("/v1/limits", READ, get(list)),
+        get_route(LIMIT, READ, get(read)),
+        route(Method::PUT, LIMIT, ADMIN, put(set)),
+        route(Method::DELETE, LIMIT, ADMIN, delete(remove)),
+    ]
+}
+
 fn other_routes() -> Vec<Route> {
     use health::{health, metrics, ready};
-    use queues::{pause, resume};
     use reference::{document, page, script, style};
     vec![
         get_route("/v1/info", Access::AnyToken, get(query::info)),
@@ -202,8 +232,7 @@ fn other_routes() -> Vec<Route> {
         get_route("/v1/activity", READ, get(query::activity)),
         get_route("/v1/workers", READ, get(query::workers)),
         get_route("/v1/events", READ, get(events::events)),
-        post_route("/v1/queues/{queue}/pause", ADMIN, post(pause)),
-        post_route("/v1/queues/{queue}/resume", ADMIN, post(resume)),
+        get_route("/v1/pauses", READ, get(pauses::list)),
         get_route("/v1/openapi.json", Access::Public, get(document)),
         get_route("/docs", Access::Public, get(page)),
         get_route("/docs/reference.js", Access::Public, get(script)),
@@ -218,7 +247,8 @@ fn other_routes() -> Vec<Route> {
 pub(crate) fn router(app: &App) -> Router {
     let mut router = Router::new();
     for route in table() {
-        let guard = from_fn_with_state((app.clone(), route.access), authorize);
+        let limited = LimitedAccess::of(&route.method, route.path);
+        let guard = from_fn_with_state((app.clone(), route.access, limited), authorize);
         router = router.route(route.path, route.serve.route_layer(guard));
     }
     // The dashboard's files are not part of the API or its document. They are public and contain no data.

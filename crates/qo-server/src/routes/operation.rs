@@ -1,5 +1,6 @@
 //! Operations on one task, each with its path, body and description.
 
+use axum::Extension;
 use axum::extract::State;
 use qo::{EngineError, Operation, Task, TaskId};
 use qo_remote::wire::operation::{
@@ -13,6 +14,7 @@ use crate::author::Author;
 use crate::body::{JsonBody, JsonText, OptionalBody, PathParam};
 use crate::response::{ApiError, ApiResult, json, json_results, no_content};
 use crate::routes::tasks::{array_items, within};
+use crate::tokens::Caller;
 
 async fn act(app: &App, id: TaskId, operation: Operation, author: &Author) -> ApiResult {
     let kind = OperationKind::of(&operation);
@@ -184,6 +186,11 @@ pub(crate) async fn purge(
     Ok(no_content())
 }
 
+/// Checks that a task is within the limits of a token.
+async fn check(app: &App, caller: &Caller, id: TaskId) -> Result<(), ApiError> {
+    Ok(caller.limits.check_task(&app.engine().get(id).await?)?)
+}
+
 /// Report many outcomes
 ///
 /// An array of up to 1,000 items. The response has one result per item, in order; the failure of one does not affect the others.
@@ -191,8 +198,21 @@ pub(crate) async fn purge(
     post, path = "/v1/outcomes", tag = "work", operation_id = "outcomes", request_body = Vec<OutcomeItem>,
     responses((status = 200, description = "The results", body = Vec<OutcomeResult>))
 )]
-pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> ApiResult {
-    let items: Vec<Result<OutcomeItem, ApiError>> = array_items(&body)?;
+pub(crate) async fn outcomes(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: JsonText,
+) -> ApiResult {
+    let mut items: Vec<Result<OutcomeItem, ApiError>> = array_items(&body)?;
+    if !caller.limits.is_empty() {
+        for item in &mut items {
+            if let Ok(outcome) = item
+                && let Err(error) = check(&app, &caller, outcome.id).await
+            {
+                *item = Err(error);
+            }
+        }
+    }
     let mut operations = Vec::with_capacity(items.len());
     // For each item its kind, or the error if the item is invalid.
     let mut parsed = Vec::with_capacity(items.len());

@@ -41,8 +41,13 @@ pub(crate) async fn info(
     get, path = "/v1/stats", tag = "inspect", operation_id = "stats",
     responses((status = 200, description = "The counts", body = StatsResponse))
 )]
-pub(crate) async fn stats(State(app): State<App>) -> ApiResult {
-    json(&StatsResponse::from(app.engine().stats().await?))
+pub(crate) async fn stats(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> ApiResult {
+    let mut stats = app.engine().stats().await?;
+    caller.limits.narrow_stats(&mut stats);
+    json(&StatsResponse::from(stats))
 }
 
 /// Show the activity

@@ -12,7 +12,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
-use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
+use qo::{AttemptLog, Error, Event, IdempotencyKey, Json, Task, TaskId};
 use qo_core::{Payload, TraceParent};
 use qo_remote::wire::query::PAGE_DEFAULT;
 use qo_remote::wire::{
@@ -77,15 +77,14 @@ pub(crate) async fn submit(
     headers: HeaderMap,
     body: JsonText,
 ) -> ApiResult {
-    let may_read = caller.may(&[Scope::Read, Scope::Work]);
     let started = app.runtime().monotonic();
     let trace = headers
         .get(TRACE_HEADER)
         .and_then(|value| value.to_str().ok()?.parse::<TraceParent>().ok());
     let response = if body.is_array() {
-        submit_many(&app, may_read, &headers, &body, trace.as_ref()).await
+        submit_many(&app, &caller, &headers, &body, trace.as_ref()).await
     } else {
-        submit_one(&app, may_read, &headers, &body, trace).await
+        submit_one(&app, &caller, &headers, &body, trace).await
     };
     let took = app.runtime().monotonic().saturating_sub(started);
     if response.is_ok() {
@@ -96,11 +95,12 @@ pub(crate) async fn submit(
 
 async fn submit_one(
     app: &App,
-    may_read: bool,
+    caller: &Caller,
     headers: &HeaderMap,
     body: &JsonText,
     trace: Option<TraceParent>,
 ) -> ApiResult {
+    let may_read = caller.may(&[Scope::Read, Scope::Work]);
     let mut body: SubmitBody = body.parse()?;
     if let Some(key) = key_of(headers)? {
         match &body.idempotency_key {
@@ -115,8 +115,12 @@ async fn submit_one(
     let omits_input = body.omit_input;
     let mut request = body.into_request()?;
     request.traceparent = request.traceparent.or(trace);
+    let limits = &caller.limits;
+    limits.check_submit(&request)?;
     let mut submitted = app.engine().submit(request).await?;
-    if !submitted.duplicate {
+    if submitted.duplicate {
+        limits.check_duplicate(&submitted.task)?;
+    } else {
         app.publish("submit", &submitted.task);
     }
     let status = if submitted.duplicate {
@@ -141,11 +145,13 @@ async fn submit_one(
 
 async fn submit_many(
     app: &App,
-    may_read: bool,
+    caller: &Caller,
     headers: &HeaderMap,
     body: &JsonText,
     trace: Option<&TraceParent>,
 ) -> ApiResult {
+    let may_read = caller.may(&[Scope::Read, Scope::Work]);
+    let limits = &caller.limits;
     if headers.contains_key(IDEMPOTENCY_HEADER) {
         return Err(ApiError::bad_request(
             "the header Idempotency-Key is for a single task; set idempotency_key in each item of an array",
@@ -160,6 +166,7 @@ async fn submit_many(
             let omits_input = body.omit_input;
             let mut request = body.into_request()?;
             request.traceparent = request.traceparent.or_else(|| trace.cloned());
+            limits.check_submit(&request)?;
             requests.push(request);
             Ok(omits_input)
         });
@@ -173,6 +180,12 @@ async fn submit_many(
             let result = match parsed {
                 Err(error) => Err(error),
                 Ok(omits_input) => match results.next()? {
+                    Ok(submitted)
+                        if submitted.duplicate
+                            && limits.check_duplicate(&submitted.task).is_err() =>
+                    {
+                        limits.check_duplicate(&submitted.task).map(|()| submitted)
+                    }
                     Ok(mut submitted) => {
                         if !submitted.duplicate {
                             app.publish("submit", &submitted.task);
@@ -229,7 +242,7 @@ pub(crate) fn size_of(task: &Task) -> usize {
         Payload::Inline(json) => json.size(),
         Payload::Stored(_) => 0,
     };
-    RECORD_BYTES + size(task.input()) + task.output().map_or(0, size)
+    RECORD_BYTES + size(task.input()) + task.output().map_or(0, size) + task.log_bytes()
 }
 
 /// The items of an array. Most arrays are valid and are parsed as a whole. Otherwise each item is parsed separately, so that an
@@ -277,7 +290,7 @@ fn key_of(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct TaskQuery {
+pub(crate) struct TaskParams {
     /// How long to wait for the task to finish, in milliseconds. The server caps it at its own limit.
     #[serde(default)]
     wait_ms: Option<u64>,
@@ -288,13 +301,13 @@ pub(crate) struct TaskQuery {
 /// With `wait_ms` the response comes when the task has finished or that time is over.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}", tag = "tasks", operation_id = "read",
-    params(("id" = schema::Id, Path, description = "The task"), TaskQuery),
+    params(("id" = schema::Id, Path, description = "The task"), TaskParams),
     responses((status = 200, description = "The task", body = schema::TaskRecord))
 )]
 pub(crate) async fn read(
     State(app): State<App>,
     PathParam(id): PathParam<TaskId>,
-    QueryParams(query): QueryParams<TaskQuery>,
+    QueryParams(query): QueryParams<TaskParams>,
 ) -> ApiResult {
     let Some(wait_ms) = query.wait_ms else {
         return json(&app.engine().get(id).await?);
@@ -398,13 +411,18 @@ fn payload(json: &Json, query: &PayloadQuery, room: TakenRoom) -> ApiResult {
 }
 
 #[derive(Serialize)]
+struct Logs<'a> {
+    logs: &'a [AttemptLog],
+}
+
+#[derive(Serialize)]
 struct Events {
     events: Vec<Event>,
 }
 
 /// Read what a pending task waits for
 ///
-/// Besides its due time and a worker: another task with the same ordering key.
+/// Besides its due time and a worker: another task with the same ordering key, or a limit without room.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/waits_for", tag = "tasks", operation_id = "waits_for",
     params(("id" = schema::Id, Path, description = "The task")),
@@ -430,6 +448,19 @@ pub(crate) async fn waits_for(
 pub(crate) async fn history(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
     let events = app.engine().history(id).await?;
     json(&Events { events })
+}
+
+/// Read the logs of a task
+///
+/// The end of what the handlers of the last three attempts printed, oldest first. A log is stored when its attempt ends.
+#[utoipa::path(
+    get, path = "/v1/tasks/{id}/logs", tag = "tasks", operation_id = "logs",
+    params(("id" = schema::Id, Path, description = "The task")),
+    responses((status = 200, description = "The logs", body = schema::LogsResponse))
+)]
+pub(crate) async fn logs(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
+    let task = app.engine().get(id).await?;
+    json(&Logs { logs: task.logs() })
 }
 
 /// Read the stored versions of a task

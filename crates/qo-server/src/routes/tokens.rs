@@ -8,7 +8,7 @@ use qo_remote::wire::{Condition, TokenBody, TokenInfo};
 use crate::app::App;
 use crate::body::{JsonBody, PathParam};
 use crate::response::{ApiError, ApiResult, json, no_content};
-use crate::tokens::{Scope, TokenError, TokenRecord, TokenStore};
+use crate::tokens::{Scope, TokenError, TokenLimits, TokenRecord, TokenStore};
 
 fn store(app: &App) -> Result<&TokenStore, ApiError> {
     app.guard.store().ok_or_else(|| {
@@ -34,10 +34,13 @@ impl From<TokenError> for ApiError {
 }
 
 fn info(record: &TokenRecord) -> TokenInfo {
+    let limits = record.limits();
     TokenInfo {
         id: record.id.clone(),
         name: record.name.as_str().to_owned(),
-        scopes: record.scopes.iter().map(ToString::to_string).collect(),
+        scopes: record.granted().iter().map(ToString::to_string).collect(),
+        queues: limits.queues.into_iter().collect(),
+        types: limits.types.into_iter().collect(),
         created_at: record.created_at,
         expires_at: record.expires_at,
     }
@@ -75,9 +78,13 @@ pub(crate) async fn create(
     let sha256 = body.sha256.parse().map_err(|_| {
         ApiError::bad_request("sha256 has 64 hexadecimal digits in lower case".to_owned())
     })?;
+    let limits = TokenLimits {
+        queues: body.queues.into_iter().collect(),
+        types: body.types.into_iter().collect(),
+    };
     let valid_for = body.valid_for_ms.map(Duration::from_millis);
     store
-        .register(&id, &body.name, &scopes, sha256, valid_for)
+        .register(&id, &body.name, &scopes, limits, sha256, valid_for)
         .await?;
     app.guard.forget();
     Ok(no_content())

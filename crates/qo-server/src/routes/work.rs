@@ -35,6 +35,7 @@ pub(crate) async fn claim(
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> ApiResult {
     let mut request = body.into_request()?;
+    caller.limits.narrow_claim(&mut request)?;
     let wait_max_ms = u64::try_from(app.limits.wait_max.as_millis()).unwrap_or(u64::MAX);
     request.wait_ms = request.wait_ms.min(wait_max_ms);
     let _waiting = if request.wait_ms > 0 {
@@ -90,9 +91,11 @@ struct Claimed<'a> {
 )]
 pub(crate) async fn heartbeat(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     PathParam(worker): PathParam<WorkerId>,
     JsonBody(info): JsonBody<WorkerInfo>,
 ) -> ApiResult {
+    caller.limits.check_worker(&info.queues, &info.types)?;
     if info.worker_id != worker {
         return Err(ApiError::bad_request(
             "the body's worker_id differs from the worker in the path",

@@ -15,6 +15,7 @@ use qo_core::Timestamp;
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
+use super::limits::TokenLimits;
 use super::record::{Scope, TokenRecord, split};
 use super::store::{TokenError, TokenSnapshot, TokenStore};
 
@@ -47,6 +48,8 @@ pub(crate) struct Caller {
     /// The name of the token; empty if none is needed.
     pub(crate) name: String,
     pub(crate) scopes: BTreeSet<Scope>,
+    /// To which queues and types it is limited.
+    pub(crate) limits: TokenLimits,
 }
 
 impl Caller {
@@ -56,11 +59,21 @@ impl Caller {
             || any_of.iter().any(|scope| self.scopes.contains(scope))
     }
 
+    fn of(record: &TokenRecord) -> Self {
+        Self {
+            token: record.id.clone(),
+            name: record.name.to_string(),
+            scopes: record.granted().clone(),
+            limits: record.limits(),
+        }
+    }
+
     fn anonymous() -> Self {
         Self {
             token: String::new(),
             name: String::new(),
             scopes: Scope::ALL.into(),
+            limits: TokenLimits::default(),
         }
     }
 }
@@ -174,11 +187,7 @@ impl Guard {
         };
         let records = Arc::clone(&self.0.lock().records);
         match records.get(id) {
-            Some(record) if record.admits(secret, now) => Ok(Caller {
-                token: record.id.clone(),
-                name: record.name.to_string(),
-                scopes: record.scopes.clone(),
-            }),
+            Some(record) if record.admits(secret, now) => Ok(Caller::of(record)),
             _ => Err(invalid),
         }
     }
@@ -200,12 +209,10 @@ impl Guard {
                 let records = Arc::clone(&self.0.lock().records);
                 let record = records.get(&caller.token);
                 record.is_some_and(|record| {
-                    let current = Caller {
-                        token: record.id.clone(),
-                        name: record.name.to_string(),
-                        scopes: record.scopes.clone(),
-                    };
-                    record.expires_at.is_none_or(|until| now() < until) && current.may(any_of)
+                    let current = Caller::of(record);
+                    record.expires_at.is_none_or(|until| now() < until)
+                        && current.may(any_of)
+                        && current.limits == caller.limits
                 })
             };
             if !is_valid {

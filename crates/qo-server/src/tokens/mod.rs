@@ -6,14 +6,18 @@
 //!
 //! - [`TokenStore`]: the tokens of a store, in `meta/tokens.json`, changed by compare-and-swap.
 //! - `guard`: checks the tokens of requests.
+//! - `limits`: tokens that are limited to queues and types.
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod guard;
+mod limits;
 mod record;
 mod store;
 
+pub use limits::{LimitedGrant, TokenLimits};
 pub use record::{InvalidToken, NewToken, Scope, TokenRecord, UnknownScope};
 pub use store::{TokenError, TokenStore};
 
 pub(crate) use guard::{AuthError, Caller, Guard, TokenSource};
+pub(crate) use limits::LimitedAccess;

@@ -13,6 +13,8 @@ use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::limits::{LimitedGrant, TokenLimits};
+
 /// The prefix of every token, so that a leaked token can be recognised.
 const PREFIX: &str = "qo_";
 const SECRET_BYTES: usize = 32;
@@ -79,8 +81,12 @@ pub struct TokenRecord {
     pub id: String,
     /// The token's name, for people.
     pub name: Tag,
-    /// The scopes of the token.
+    /// The scopes of a token without limits.
     pub scopes: BTreeSet<Scope>,
+    /// What a limited token allows. Its `scopes` are empty then, so that a server of an earlier version, which knows no limits, allows
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited: Option<LimitedGrant>,
     /// The hash of the token's secret part.
     pub sha256: Sha256,
     /// When the token was created.
@@ -125,6 +131,7 @@ impl NewToken {
             sha256: hash(&secret),
             name,
             scopes: scopes.into_iter().collect(),
+            limited: None,
             created_at: now,
             expires_at,
             extra: Extra::default(),
@@ -149,6 +156,7 @@ impl NewToken {
             sha256: hash(&secret),
             name,
             scopes: BTreeSet::from([Scope::Admin]),
+            limited: None,
             created_at: Timestamp::MIN,
             expires_at: None,
             extra: Extra::default(),
@@ -158,6 +166,13 @@ impl NewToken {
             record,
             text: format!("{PREFIX}{id}_{secret}"),
         }
+    }
+
+    /// The token with limits.
+    #[must_use]
+    pub fn limited(mut self, limits: TokenLimits) -> Self {
+        self.record.limit(limits);
+        self
     }
 
     /// The text of the token, to be shown once.
@@ -175,6 +190,27 @@ impl fmt::Debug for NewToken {
 }
 
 impl TokenRecord {
+    /// What the token allows, within its limits.
+    pub fn granted(&self) -> &BTreeSet<Scope> {
+        let limited = self.limited.as_ref();
+        limited.map_or(&self.scopes, |grant| &grant.scopes)
+    }
+
+    /// The limits of the token.
+    pub fn limits(&self) -> TokenLimits {
+        let limits = self.limited.as_ref().map(|grant| grant.limits.clone());
+        limits.unwrap_or_default()
+    }
+
+    /// Limits the token.
+    pub fn limit(&mut self, limits: TokenLimits) {
+        if limits.is_empty() {
+            return;
+        }
+        let scopes = std::mem::take(&mut self.scopes);
+        self.limited = Some(LimitedGrant { scopes, limits });
+    }
+
     /// Whether the secret belongs to this record and the token has not expired.
     pub(crate) fn admits(&self, secret: &str, now: Timestamp) -> bool {
         // Comparing all bytes of the hashes takes constant time, so the time reveals nothing about the secret.
@@ -271,6 +307,19 @@ mod tests {
         ] {
             assert_eq!(split(bad), Err(InvalidToken), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_limited_token_grants_nothing_to_a_server_without_limits() {
+        let mut limits = TokenLimits::default();
+        let plain = drawn(None).limited(limits.clone()).record;
+        assert_eq!((plain.limited.as_ref(), plain.scopes.len()), (None, 1));
+        limits.queues.insert("mail".parse().unwrap());
+        let record = drawn(None).limited(limits.clone()).record;
+        assert!(record.scopes.is_empty() && record.granted().contains(&Scope::Read));
+        let text = serde_json::to_string(&record).unwrap();
+        let again: TokenRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!((again.limits(), &again), (limits, &record));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
 
+use super::limits::TokenLimits;
 use super::record::{NewToken, Scope, TokenRecord, is_id};
 
 /// The key of the object.
@@ -122,6 +123,18 @@ impl TokenStore {
         scopes: &[Scope],
         valid_for: Option<Duration>,
     ) -> Result<NewToken, TokenError> {
+        self.create_limited(name, scopes, TokenLimits::default(), valid_for)
+            .await
+    }
+
+    /// Creates a token that is limited to queues and types.
+    pub async fn create_limited(
+        &self,
+        name: &str,
+        scopes: &[Scope],
+        limits: TokenLimits,
+        valid_for: Option<Duration>,
+    ) -> Result<NewToken, TokenError> {
         if scopes.is_empty() {
             return Err(TokenError::NoScopes);
         }
@@ -134,7 +147,8 @@ impl TokenStore {
             scopes.iter().copied(),
             now,
             expires_at,
-        );
+        )
+        .limited(limits);
         self.change(|tokens| {
             if tokens.len() >= TOKENS_MAX {
                 return Err(TokenError::TooMany);
@@ -152,6 +166,7 @@ impl TokenStore {
         id: &str,
         name: &str,
         scopes: &[Scope],
+        limits: TokenLimits,
         sha256: Sha256,
         valid_for: Option<Duration>,
     ) -> Result<(), TokenError> {
@@ -162,15 +177,17 @@ impl TokenStore {
             return Err(TokenError::NoScopes);
         }
         let now = self.client.now();
-        let record = TokenRecord {
+        let mut record = TokenRecord {
             id: id.to_owned(),
             name: Tag::new(name)?,
             scopes: scopes.iter().copied().collect(),
+            limited: None,
             sha256,
             created_at: now,
             expires_at: valid_for.map(|time| now.plus_millis(millis(time))),
             extra: Extra::default(),
         };
+        record.limit(limits);
         self.change(|tokens| {
             match tokens.iter().find(|token| token.id == record.id) {
                 Some(known) if known.sha256 == record.sha256 => return Ok(Change::None(())),

@@ -28,6 +28,7 @@ pub(crate) fn filled(path: &str) -> String {
         .replace("{token}", "0123456789abcdef")
         .replace("{queue}", "q")
         .replace("{kind}", "schedules")
+        .replace("{type}", "t")
         .replace("{name}", "nightly")
         .replace("{address}", &"0".repeat(64))
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::access::filled;
-use crate::support::{TestServer, api, config, memory, serve, serve_store};
+use crate::support::{ApiRequest, TestServer, api, config, memory, serve, serve_store};
 
 /// Holds reads below a prefix while it is closed.
 #[derive(Clone)]
@@ -165,16 +165,21 @@ async fn the_room_of_a_body_is_taken_until_its_request_ends() {
 
 /// A server with 40 tasks of 20,000 bytes, whose responses are limited to 100,000 bytes.
 async fn with_large_tasks() -> TestServer {
+    let server = with_small_responses().await;
+    server.reply(large_tasks()).await;
+    server
+}
+
+async fn with_small_responses() -> TestServer {
     let mut config = config();
     config.limits.response_max_bytes = 100_000;
-    let server = serve(config).await;
-    let bodies: Vec<_> = (0..40)
-        .map(|_| json!({"task_type": "t", "input": "x".repeat(20_000)}))
-        .collect();
-    server
-        .reply(api("POST", "/v1/tasks").json(&json!(bodies)))
-        .await;
-    server
+    serve(config).await
+}
+
+/// Submits 40 tasks of 20,000 bytes.
+fn large_tasks() -> ApiRequest {
+    let task = json!({"task_type": "t", "input": "x".repeat(20_000)});
+    api("POST", "/v1/tasks").json(&json!(vec![task; 40]))
 }
 
 #[tokio::test]
@@ -220,7 +225,11 @@ async fn the_response_to_a_claim_is_bounded_and_no_task_is_lost() {
     }
     // Only the first claim takes more than it can hand out.
     let filter = qo::TaskFilter::default();
-    let page = server.engine.list(&filter, None, 100).await.unwrap();
+    let page = server
+        .engine
+        .list(qo::TaskQuery::first(&filter, 100))
+        .await
+        .unwrap();
     let tasks = page.tasks;
     let again = tasks.iter().filter(|task| task.attempt > 1).count();
     assert!(again <= 36, "{again} tasks were claimed twice: {counts:?}");
@@ -229,14 +238,8 @@ async fn the_response_to_a_claim_is_bounded_and_no_task_is_lost() {
 
 #[tokio::test]
 async fn the_results_of_an_array_leave_out_payloads_that_do_not_fit() {
-    let mut config = config();
-    config.limits.response_max_bytes = 100_000;
-    let server = serve(config).await;
-    let bodies: Vec<_> = (0..40)
-        .map(|_| json!({"task_type": "t", "input": "x".repeat(20_000)}))
-        .collect();
-    let request = api("POST", "/v1/tasks").json(&json!(bodies));
-    let response = server.send(request).await;
+    let server = with_small_responses().await;
+    let response = server.send(large_tasks()).await;
     let body = response.bytes().await.unwrap();
     assert!(body.len() < 200_000, "{}", body.len());
     let results: serde_json::Value = serde_json::from_slice(&body).unwrap();

@@ -300,3 +300,63 @@ async fn invalid_jobs_are_refused_and_nothing_is_stored() {
     let (_, list) = server.reply(api("GET", "/v1/tasks")).await;
     assert_eq!(list["tasks"], json!([]));
 }
+
+/// Tasks of the type of jobs that are no jobs: a claim sets them aside and returns the job behind them, twice if it is repeated.
+#[tokio::test]
+async fn tasks_that_are_no_jobs_are_set_aside() {
+    let server = serve(config()).await;
+    let mut strangers = Vec::new();
+    for input in [json!({}), json!("x")] {
+        let body = json!({ "task_type": "wasi", "input": input });
+        let (status, task) = server.reply(api("POST", "/v1/tasks").json(&body)).await;
+        assert_eq!(status, 201, "{task}");
+        strangers.push(task["task"]["id"].as_str().unwrap().to_owned());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let binary = upload(&server, "a program").await;
+    let job = create(&server, &json!({ "binary_addr": binary })).await;
+    for _ in 0..2 {
+        let request = api("POST", "/jobs/claim").json(&json!({ "runner_id": "r" }));
+        let (status, claimed) = server.reply(request.header("x-request-id", "once")).await;
+        assert_eq!((status, &claimed["job_id"]), (200, &job["job_id"]));
+        assert_eq!(claimed["run_attempts"], 1);
+    }
+    assert_eq!(claim(&server, "r").await.0, 204);
+    for id in strangers {
+        let (_, task) = server.reply(api("GET", format!("/v1/tasks/{id}"))).await;
+        assert_eq!(task["status"], "failed");
+        let error = task["last_error"].as_str().unwrap();
+        assert!(error.contains("not a WASI job"), "{error}");
+        server
+            .refused(api("GET", format!("/jobs/{id}")), 404, "job_not_found")
+            .await;
+    }
+}
+
+/// A job whose input cannot be read at the moment of its claim is tried again, and not failed for ever.
+#[tokio::test]
+async fn a_job_whose_input_cannot_be_read_is_tried_again() {
+    let server = serve(config()).await;
+    let binary = upload(&server, "a program").await;
+    // Too long to be part of the task's record.
+    let body = json!({ "binary_addr": binary, "args": ["x".repeat(100_000)] });
+    let job = create(&server, &body).await;
+    let objects = server.objects().await.into_iter();
+    let mut payloads = objects.filter(|(_, bytes)| bytes.len() > 100_000);
+    let (key, kept) = payloads.next().unwrap();
+    server
+        .client
+        .delete_many(std::slice::from_ref(&key))
+        .await
+        .unwrap();
+    let (status, problem) = claim(&server, "r").await;
+    assert!(status >= 400, "{problem}");
+    server.client.put(&key, kept.into()).await.unwrap();
+    let claimed = until("the job is claimed", async || {
+        let (status, claimed) = claim(&server, "r").await;
+        (status == 200).then_some(claimed)
+    })
+    .await;
+    assert_eq!(claimed["job_id"], job["job_id"]);
+    assert_eq!(claimed["run_attempts"], 2);
+}

@@ -117,7 +117,7 @@ async fn lost_responses_cause_no_duplicates() {
     assert_eq!(
         server
             .engine
-            .list(&filter, None, 10)
+            .list(qo::TaskQuery::first(&filter, 10))
             .await
             .unwrap()
             .tasks

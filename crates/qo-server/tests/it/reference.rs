@@ -153,13 +153,16 @@ negative_data_rejection.enabled = false
                 "--request-timeout",
                 "30",
                 "--workers",
-                "2",
+                // Python 3.11 sometimes fails to parse source code in one thread while another one does the same.
+                "1",
             ])
             .current_dir(folder.path());
         let mut output = command.output().unwrap();
-        // Python 3.11 sometimes fails to parse source code deep in a recursion. That says nothing about the API.
-        if String::from_utf8_lossy(&output.stdout).contains(PARSER_FAULT) {
-            output = command.output().unwrap();
+        for _ in 0..2 {
+            // That says nothing about the API.
+            if String::from_utf8_lossy(&output.stdout).contains(PARSER_FAULT) {
+                output = command.output().unwrap();
+            }
         }
         output
     })

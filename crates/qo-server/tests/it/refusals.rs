@@ -19,6 +19,7 @@ const WITH_BODY: &[(&str, &str)] = &[
     ("POST", "/v1/tasks/{id}/progress"),
     ("POST", "/v1/tasks/{id}/cancel"),
     ("PUT", "/v1/workers/{worker}"),
+    ("PUT", "/v1/queues/{queue}"),
     ("PUT", "/v1/schedules/{name}"),
     ("POST", "/v1/schedules/{name}/backfill"),
     ("POST", "/v1/settings/{kind}"),
@@ -62,6 +63,51 @@ async fn bad_and_oversize_bodies_are_refused() {
     assert_eq!(server.objects().await, [], "nothing was written");
 }
 
+/// serde reads an array as the fields of a struct, in order, so `["x"]` would be a cancel with the reason x.
+#[tokio::test]
+async fn an_array_is_not_the_object_of_a_request() {
+    let server = serve(config()).await;
+    let submit = api("POST", "/v1/tasks").json(&json!({"task_type": "t"}));
+    let (_, task) = server.reply(submit).await;
+    let id = task["task"]["id"].as_str().unwrap();
+    // The hint that something was submitted is written in the background.
+    let records = async || {
+        let mut objects = server.objects().await;
+        objects.retain(|(key, _)| !key.starts_with("meta/"));
+        objects
+    };
+    let before = records().await;
+    let others = [
+        ("POST", "/v1/queues/{queue}/pause"),
+        ("POST", "/v1/types/{type}/pause"),
+        ("PUT", "/v1/tokens/{token}"),
+        ("POST", "/jobs/create"),
+        ("POST", "/jobs/claim"),
+        ("POST", "/jobs/{id}/tickle"),
+        ("POST", "/jobs/{id}/complete"),
+        ("POST", "/blobs/gc"),
+    ];
+    let takes_arrays = ["/v1/tasks", "/v1/outcomes"];
+    let routes = WITH_BODY.iter().chain(&others);
+    for (method, path) in routes.filter(|(_, path)| !takes_arrays.contains(path)) {
+        let path = filled(&path.replace("{id}", id));
+        for array in [
+            json!([]),
+            json!(["x"]),
+            json!(["t", null, 1, true]),
+            json!([{}]),
+        ] {
+            for space in ["", " \n\t"] {
+                let request = api(method, &path).body(format!("{space}{array}"));
+                let problem = server.refused(request, 400, "bad_body").await;
+                let detail = problem["detail"].as_str().unwrap();
+                assert!(detail.contains("not an array"), "{method} {path}: {detail}");
+            }
+        }
+    }
+    assert!(records().await == before, "nothing was changed");
+}
+
 #[tokio::test]
 async fn unknown_ids_are_not_found_and_invalid_ids_are_refused() {
     let server = serve(config()).await;
@@ -73,6 +119,7 @@ async fn unknown_ids_are_not_found_and_invalid_ids_are_refused() {
         ("GET", "/input", Value::Null),
         ("GET", "/output", Value::Null),
         ("GET", "/history", Value::Null),
+        ("GET", "/logs", Value::Null),
         ("GET", "/versions", Value::Null),
         ("POST", "/run_now", Value::Null),
         ("POST", "/replay", Value::Null),

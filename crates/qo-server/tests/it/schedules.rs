@@ -79,7 +79,8 @@ async fn documents_change_by_compare_and_swap() {
     let server = serve(config()).await;
     let first = "550e8400-e29b-41d4-a716-446655440000";
     let second = "650e8400-e29b-41d4-a716-446655440000";
-    let create = json!({ "name": "stripe", "op_id": first, "body": { "max": 5 } });
+    let limit = |concurrent: u32| json!({ "limit_key": "stripe", "concurrent": concurrent });
+    let create = json!({ "name": "stripe", "op_id": first, "body": limit(5) });
     for _ in 0..2 {
         let (status, written) = server
             .reply(api("POST", "/v1/settings/limits").json(&create))
@@ -89,14 +90,14 @@ async fn documents_change_by_compare_and_swap() {
             (200, &json!(first))
         );
     }
-    let late = json!({ "name": "stripe", "op_id": second, "body": {} });
+    let late = json!({ "name": "stripe", "op_id": second, "body": limit(1) });
     let request = api("POST", "/v1/settings/limits").json(&late);
     let problem = server.refused(request, 409, "settings_conflict").await;
     assert_eq!(problem["name"], "stripe");
     let (_, read) = server
         .reply(api("GET", "/v1/settings/limits?name=stripe"))
         .await;
-    assert_eq!(read["settings"][0]["body"], json!({ "max": 5 }));
+    assert_eq!(read["settings"][0]["body"], limit(5));
     let remove = json!({ "name": "stripe", "op_id": second, "version": first });
     let (status, written) = server
         .reply(api("POST", "/v1/settings/limits").json(&remove))

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{TestServer, api, config, serve};
 
-async fn submitted(server: &TestServer, body: Value) -> Value {
+pub(crate) async fn submitted(server: &TestServer, body: Value) -> Value {
     let (status, answer) = server.reply(api("POST", "/v1/tasks").json(&body)).await;
     assert_eq!(status, 201, "{answer}");
     answer["task"].clone()
@@ -59,7 +59,7 @@ async fn a_task_is_submitted_claimed_and_completed() {
         .await;
     assert_eq!(progress["progress"]["percent"], 40.0);
     let (status, done) = server
-        .reply(step("complete", json!({"output": [1, 2]})))
+        .reply(step("complete", json!({"output": [1, 2], "log": "sent\n"})))
         .await;
     assert_eq!((status, &done["status"]), (200, &json!("completed")));
     let (_, output) = server.reply(api("GET", format!("{location}/output"))).await;
@@ -72,6 +72,17 @@ async fn a_task_is_submitted_claimed_and_completed() {
         .reply(api("GET", format!("{location}/history")))
         .await;
     assert_eq!(history["events"].as_array().unwrap().len(), 3);
+    let (_, logs) = server.reply(api("GET", format!("{location}/logs"))).await;
+    let log = &logs["logs"][0];
+    assert_eq!(
+        (&log["attempt"], &log["text"]),
+        (&json!(1), &json!("sent\n"))
+    );
+    // Lists omit logs unless they are asked for.
+    let (_, page) = server.reply(api("GET", "/v1/tasks")).await;
+    assert!(page["tasks"][0]["id"].is_string() && page["tasks"][0]["logs"].is_null());
+    let (_, page) = server.reply(api("GET", "/v1/tasks?fields=id,logs")).await;
+    assert_eq!(page["tasks"][0]["logs"], logs["logs"]);
 }
 
 #[tokio::test]
@@ -328,6 +339,35 @@ async fn queues_and_workers_are_listed() {
             .status(),
         204
     );
+
+    let pause = api("POST", "/v1/types/t/pause").header("qo-actor", "ada");
+    let pause = pause.json(&json!({"reason": "the provider is down"}));
+    assert_eq!(server.send(pause).await.status(), 204);
+    let request = api("POST", "/v1/claim").json(&json!({"worker_id": "w", "types": ["t"]}));
+    let problem = server.refused(request, 409, "queue_paused").await;
+    assert_eq!(problem["types"], json!(["t"]));
+    let (_, pauses) = server.reply(api("GET", "/v1/pauses")).await;
+    let shown = &pauses["types"]["t"];
+    assert_eq!(
+        (&shown["by"], &shown["reason"]),
+        (&json!("ada"), &json!("the provider is down"))
+    );
+    let (_, stats) = server.reply(api("GET", "/v1/stats")).await;
+    assert_eq!(stats["pauses"], pauses);
+    let long = json!({"reason": "x".repeat(5_000)});
+    for (body, code) in [(json!({"why": "x"}), "bad_body"), (long, "bad_request")] {
+        let request = api("POST", "/v1/types/t/pause").json(&body);
+        server.refused(request, 400, code).await;
+    }
+    assert_eq!(
+        server
+            .send(api("POST", "/v1/types/t/resume"))
+            .await
+            .status(),
+        204
+    );
+    let (_, pauses) = server.reply(api("GET", "/v1/pauses")).await;
+    assert_eq!(pauses, json!({"queues": {}, "types": {}}));
 
     let worker = json!({
         "worker_id": "w1", "started_at": "2026-01-01T00:00:00Z", "last_heartbeat": "2026-01-01T00:00:00Z"

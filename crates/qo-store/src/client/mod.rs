@@ -110,7 +110,7 @@ pub use tag::Tag;
 
 pub(crate) use classify::Failure;
 pub(crate) use retry::Budget;
-use settle::Condition;
+use settle::WriteCondition;
 
 /// Looks for an operation id in a stored body.
 pub type Recognise = fn(body: &[u8], op: &OpId) -> Option<Authorship>;
@@ -233,7 +233,7 @@ impl StoreClient {
 
     /// Creates an object. Fails if one exists. `body` must contain `op`.
     pub async fn create(&self, key: &str, body: Bytes, op: &OpId) -> Result<Written, StoreError> {
-        settle::write(self, "create", key, body, Condition::Absent, op).await
+        settle::write(self, "create", key, body, WriteCondition::Absent, op).await
     }
 
     /// Replaces an object if it is still in the state that `tag` identifies. `body` must contain `op`.
@@ -244,7 +244,7 @@ impl StoreClient {
         tag: &Tag,
         op: &OpId,
     ) -> Result<Written, StoreError> {
-        settle::write(self, "swap", key, body, Condition::Unchanged(tag), op).await
+        settle::write(self, "swap", key, body, WriteCondition::Unchanged(tag), op).await
     }
 
     /// Writes an object unconditionally. A write that was given up on may still arrive after later ones, so use

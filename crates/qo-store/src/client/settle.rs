@@ -36,7 +36,7 @@ impl Written {
 
 /// The condition of a write.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Condition<'a> {
+pub(super) enum WriteCondition<'a> {
     /// There is no object.
     Absent,
     /// The object is in the state that this tag identifies.
@@ -63,7 +63,7 @@ struct Write<'a> {
     key: &'a str,
     path: Path,
     body: Bytes,
-    condition: Condition<'a>,
+    condition: WriteCondition<'a>,
     op: &'a OpId,
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn write(
     operation: &'static str,
     key: &str,
     body: Bytes,
-    condition: Condition<'_>,
+    condition: WriteCondition<'_>,
     op: &OpId,
 ) -> Result<Written, StoreError> {
     let path = key_path(key)?;
@@ -144,8 +144,8 @@ impl Write<'_> {
     /// One attempt. The outer result is whether the store definitely applied the write.
     async fn send(&self, budget: &mut Budget<'_>) -> Result<Result<Written, StoreError>, Failure> {
         let mode = match self.condition {
-            Condition::Absent => PutMode::Create,
-            Condition::Unchanged(tag) => PutMode::Update(tag.expected()),
+            WriteCondition::Absent => PutMode::Create,
+            WriteCondition::Unchanged(tag) => PutMode::Update(tag.expected()),
         };
         let request = self.client.objects().put_opts(
             &self.path,
@@ -159,7 +159,7 @@ impl Write<'_> {
                 .ok_or_else(|| no_tag(self.operation))),
             Err(error) => Err(match (Failure::of(&error), self.condition) {
                 // Some stores return 304 for a failed If-None-Match.
-                (Failure::NotModified, _) | (Failure::NotFound, Condition::Unchanged(_)) => {
+                (Failure::NotModified, _) | (Failure::NotFound, WriteCondition::Unchanged(_)) => {
                     Failure::ConditionFailed
                 }
                 (failure, _) => without_bucket(failure),
@@ -198,8 +198,10 @@ impl Write<'_> {
                 .get_once(timeout, &self.path, GetOptions::default());
             match (read.await, self.condition) {
                 (Ok(object), _) => return self.judge(object),
-                (Err(Failure::NotFound), Condition::Absent) => return ReadBack::Untouched,
-                (Err(Failure::NotFound), Condition::Unchanged(_)) => return ReadBack::Untraceable,
+                (Err(Failure::NotFound), WriteCondition::Absent) => return ReadBack::Untouched,
+                (Err(Failure::NotFound), WriteCondition::Unchanged(_)) => {
+                    return ReadBack::Untraceable;
+                }
                 (Err(failure), _) => {
                     if !failure.is_transient() || !budget.pause(failure.is_throttled()).await {
                         return ReadBack::Unread(failure);
@@ -212,7 +214,7 @@ impl Write<'_> {
     fn judge(&self, stored: Object) -> ReadBack {
         // Compare the expected tag first: while it matches, sending again is safe, whatever the body
         // contains.
-        if let Condition::Unchanged(expected) = self.condition
+        if let WriteCondition::Unchanged(expected) = self.condition
             && stored.tag.matches(expected)
         {
             return ReadBack::Untouched;
@@ -230,8 +232,8 @@ impl Write<'_> {
     fn lost(&self) -> StoreError {
         let key = self.key.to_owned();
         match self.condition {
-            Condition::Absent => StoreError::AlreadyExists { key },
-            Condition::Unchanged(_) => StoreError::Conflict { key },
+            WriteCondition::Absent => StoreError::AlreadyExists { key },
+            WriteCondition::Unchanged(_) => StoreError::Conflict { key },
         }
     }
 }

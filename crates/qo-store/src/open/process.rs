@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio::sync::Mutex;
 
 use super::cloud::is_header_value;
 use crate::runtime::Runtime;
+use crate::shell::shell_command;
 
 /// The time limit of the program.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -167,16 +168,7 @@ fn parse(output: &[u8]) -> Result<CachedCredential, ProcessError> {
 
 /// Runs a command line and returns its output.
 fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
-    let (shell, flag) = if cfg!(windows) {
-        ("cmd", "/C")
-    } else {
-        ("sh", "-c")
-    };
-    let mut child = Command::new(shell)
-        .arg(flag)
-        .arg(command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+    let mut child = shell_command(command)
         // Programs prompt the user for a second factor here.
         .stderr(Stdio::inherit())
         .spawn()

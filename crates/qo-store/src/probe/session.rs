@@ -52,7 +52,7 @@ pub(super) enum WriteReply {
 }
 
 /// An object as read.
-pub(super) struct Stored {
+pub(super) struct ProbedObject {
     pub(super) body: Bytes,
     pub(super) meta: ObjectMeta,
 }
@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads an object; `None` if it does not exist.
-    pub(super) async fn read(&self, key: &Path) -> Result<Option<Stored>, ProbeError> {
+    pub(super) async fn read(&self, key: &Path) -> Result<Option<ProbedObject>, ProbeError> {
         match self.read_if(key, &GetOptions::default()).await {
             Ok(stored) => Ok(Some(stored)),
             Err(Error::NotFound { .. }) => Ok(None),
@@ -168,21 +168,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    pub(super) async fn read_if(&self, key: &Path, options: &GetOptions) -> Result<Stored> {
+    pub(super) async fn read_if(&self, key: &Path, options: &GetOptions) -> Result<ProbedObject> {
         let get = || async {
             let response = self.objects.get_opts(key, options.clone()).await?;
             let meta = response.meta.clone();
             if meta.size > super::stored_report::REPORT_BYTES_MAX {
                 // The probe writes nothing this large, so the object is wrong and need not be read.
                 let body = Bytes::new();
-                return Ok(Stored { body, meta });
+                return Ok(ProbedObject { body, meta });
             }
             let body = response.bytes().await?;
             if body.len() as u64 != meta.size {
                 // The connection failed, which says nothing about the stored object.
                 return Err(no_response("the body ended early"));
             }
-            Ok(Stored { body, meta })
+            Ok(ProbedObject { body, meta })
         };
         self.retried(get).await
     }

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 
 use super::report::{ProbeReport, ProbedVersioning, REPORT_FORMAT};
-use super::session::{Session, Stored, describe, is_denied};
+use super::session::{ProbedObject, Session, describe, is_denied};
 use super::{ProbeError, ProbeOptions, probe, versioning};
 use crate::admin::BucketAdmin;
 use crate::runtime::Runtime;
@@ -69,7 +69,7 @@ pub async fn load_report(
     }
 }
 
-fn parse(stored: &Stored) -> Option<ProbeReport> {
+fn parse(stored: &ProbedObject) -> Option<ProbeReport> {
     let report: ProbeReport = serde_json::from_slice(&stored.body).ok()?;
     if report.format != REPORT_FORMAT {
         return None;

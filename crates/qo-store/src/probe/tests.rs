@@ -153,21 +153,17 @@ async fn a_stale_list_is_detected() {
 async fn a_store_with_failures_but_correct_responses_is_trusted() {
     for seed in 0..40 {
         let runtime = PausableRuntime::shared();
-        let mut plan = FaultPlan {
+        let none = FaultPlan {
             burst: Duration::from_millis(50),
             ..FaultPlan::none()
         };
-        for kind in [
-            FaultKind::LostRequest,
-            FaultKind::LostResponse,
-            FaultKind::LateApply,
-            FaultKind::Conflict,
-            FaultKind::ErrorAfterApply,
-            FaultKind::Unavailable,
-            FaultKind::TornRead,
-        ] {
-            plan = plan.with(FaultRule::new(kind, 0.01));
-        }
+        let transient = FaultKind::TRANSIENT.iter().copied();
+        let plan = none
+            .with_each(
+                transient.filter(|kind| *kind != FaultKind::DuplicateApply),
+                0.01,
+            )
+            .with_each([FaultKind::Unavailable, FaultKind::TornRead], 0.01);
         let objects = faulty(&memory(), &runtime, plan, seed) as Arc<dyn ObjectStore>;
         let options = ProbeOptions::default();
         let report = probe(&objects, None, runtime.as_ref(), &options)

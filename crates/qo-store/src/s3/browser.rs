@@ -12,7 +12,7 @@ use quick_xml::de::from_str;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::request::{AdminReply, Request, failure_of};
+use super::request::{AdminReply, AdminRequest, failure_of};
 use super::{S3Admin, encoding::percent_encode};
 use crate::browser::{BrowserCredentials, BrowserRights, BucketLocation, SessionRequest};
 use crate::error::StoreError;
@@ -193,7 +193,7 @@ impl S3Admin {
             },
             None => statements.push(ours),
         }
-        let request = Request {
+        let request = AdminRequest {
             method: Method::PUT,
             key: "",
             query: &[("policy", "")],

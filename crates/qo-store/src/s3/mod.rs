@@ -20,7 +20,7 @@ use object_store::aws::AwsCredentialProvider;
 use object_store::client::HttpClient;
 use object_store::path::Path as ObjectPath;
 
-use self::request::{AdminReply, Request};
+use self::request::{AdminReply, AdminRequest};
 use self::xml::VersionEntry;
 use crate::admin::{
     BucketAdmin, CorsRule, KeyedVersion, KeyedVersionList, LifecycleRule, VersionList, Versioning,
@@ -89,7 +89,7 @@ impl S3Admin {
         operation: &'static str,
         absent: &str,
     ) -> Result<Option<Bytes>, StoreError> {
-        let request = Request {
+        let request = AdminRequest {
             method: Method::GET,
             key: "",
             query: &[(name, "")],
@@ -127,7 +127,7 @@ impl S3Admin {
             }
             query.push(("prefix", full_prefix));
             query.push(("versions", ""));
-            let request = Request {
+            let request = AdminRequest {
                 method: Method::GET,
                 key: "",
                 query: &query,
@@ -175,7 +175,7 @@ impl S3Admin {
         operation: &'static str,
         document: Option<String>,
     ) -> Result<(), StoreError> {
-        let request = Request {
+        let request = AdminRequest {
             method: if document.is_some() {
                 Method::PUT
             } else {
@@ -266,7 +266,7 @@ impl BucketAdmin for S3Admin {
     }
 
     async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError> {
-        let request = Request {
+        let request = AdminRequest {
             method: Method::GET,
             key: &self.settings.full_key(key),
             query: &[("versionId", version)],
@@ -284,7 +284,7 @@ impl BucketAdmin for S3Admin {
 
     async fn delete_version(&self, key: &str, version: &str) -> Result<(), StoreError> {
         const OPERATION: &str = "deleting a version";
-        let request = Request {
+        let request = AdminRequest {
             method: Method::DELETE,
             key: &self.settings.full_key(key),
             query: &[("versionId", version)],

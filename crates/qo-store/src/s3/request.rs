@@ -28,7 +28,7 @@ const FIRST_PAUSE_MS: u64 = 100;
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A request.
-pub(super) struct Request<'a> {
+pub(super) struct AdminRequest<'a> {
     pub(super) method: Method,
     /// The key in the bucket, including the prefix; empty for the bucket itself.
     pub(super) key: &'a str,
@@ -49,7 +49,7 @@ pub(super) enum AdminReply {
 impl S3AdminSettings {
     /// Sends a request until it gets a response or the attempts are exhausted. 404 and 405 are returned, because
     /// their meaning depends on the request. Every other error response is an error.
-    pub(super) async fn send(&self, request: &Request<'_>) -> Result<AdminReply, StoreError> {
+    pub(super) async fn send(&self, request: &AdminRequest<'_>) -> Result<AdminReply, StoreError> {
         let started = self.runtime.monotonic();
         let mut attempts = 0;
         loop {
@@ -79,7 +79,7 @@ impl S3AdminSettings {
 
     async fn send_once(
         &self,
-        request: &Request<'_>,
+        request: &AdminRequest<'_>,
     ) -> Result<Result<Bytes, ResponseError>, StoreError> {
         // Signed for each attempt, because a signature contains the time and credentials expire.
         let signed = self.sign(request).await?;
@@ -95,7 +95,7 @@ impl S3AdminSettings {
 
     async fn read(
         &self,
-        request: &Request<'_>,
+        request: &AdminRequest<'_>,
         response: HttpResponse,
     ) -> Result<Result<Bytes, ResponseError>, StoreError> {
         match read_bounded(response.into_body(), MAX_RESPONSE_BYTES).await {
@@ -110,7 +110,7 @@ impl S3AdminSettings {
         }
     }
 
-    async fn sign(&self, request: &Request<'_>) -> Result<HttpRequest, StoreError> {
+    async fn sign(&self, request: &AdminRequest<'_>) -> Result<HttpRequest, StoreError> {
         let cannot = |detail: String| StoreError::Unavailable {
             key: self.name_of(request.key),
             detail,
@@ -168,7 +168,7 @@ impl S3AdminSettings {
 
     fn explain(
         &self,
-        request: &Request<'_>,
+        request: &AdminRequest<'_>,
         failure: &ResponseError,
         attempts: u32,
         elapsed: Duration,

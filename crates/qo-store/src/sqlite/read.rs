@@ -12,14 +12,14 @@ use super::error::damaged;
 use super::write::{CHUNK_SIZE, chunk_ids};
 
 /// A stored object without its bytes.
-pub(super) struct Stored {
+pub(super) struct ObjectRow {
     pub(super) generation: i64,
     pub(super) last_modified_ms: i64,
     pub(super) size: u64,
     pub(super) attributes: Option<String>,
 }
 
-impl Stored {
+impl ObjectRow {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             generation: row.get(0)?,
@@ -53,12 +53,12 @@ pub(super) fn meta(
 }
 
 /// The current object of `key`.
-pub(super) fn find(connection: &Connection, key: &str) -> rusqlite::Result<Option<Stored>> {
+pub(super) fn find(connection: &Connection, key: &str) -> rusqlite::Result<Option<ObjectRow>> {
     connection
         .prepare_cached(
             "SELECT generation, last_modified_ms, size, attributes FROM objects WHERE key = ?1",
         )?
-        .query_row([key], Stored::from_row)
+        .query_row([key], ObjectRow::from_row)
         .optional()
 }
 
@@ -67,7 +67,7 @@ pub(super) fn find_version(
     connection: &Connection,
     key: &str,
     version: &str,
-) -> rusqlite::Result<Option<Stored>> {
+) -> rusqlite::Result<Option<ObjectRow>> {
     let Some(generation) = parse_version(version) else {
         return Ok(None);
     };
@@ -79,7 +79,7 @@ pub(super) fn find_version(
              SELECT generation, last_modified_ms, size, attributes FROM versions
              WHERE key = ?1 AND generation = ?2 AND NOT is_delete_marker",
         )?
-        .query_row(params![key, generation], Stored::from_row)
+        .query_row(params![key, generation], ObjectRow::from_row)
         .optional()
 }
 

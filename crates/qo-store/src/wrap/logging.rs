@@ -33,8 +33,8 @@ impl LoggingStore {
     }
 
     /// Starts measuring a request; `None` if debug logging is disabled.
-    fn begin(&self, operation: Operation, path: &str) -> Option<Request> {
-        enabled!(Level::DEBUG).then(|| Request {
+    fn begin(&self, operation: Operation, path: &str) -> Option<LoggedRequest> {
+        enabled!(Level::DEBUG).then(|| LoggedRequest {
             operation,
             path: path.to_owned(),
             started: self.runtime.monotonic(),
@@ -64,14 +64,14 @@ impl LoggingStore {
 }
 
 /// A request in flight.
-struct Request {
+struct LoggedRequest {
     operation: Operation,
     path: String,
     started: Duration,
     runtime: Arc<dyn Runtime>,
 }
 
-impl Request {
+impl LoggedRequest {
     fn end(&self, status: &str) {
         let elapsed = self.runtime.monotonic().saturating_sub(self.started);
         let elapsed_ms = format!("{:.1}", elapsed.as_secs_f64() * 1_000.0);
@@ -100,7 +100,7 @@ fn status<T>(result: &Result<T>) -> &'static str {
 
 /// A list that is being read.
 struct ListedPage {
-    request: Request,
+    request: LoggedRequest,
     entries: u64,
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for LoggingStore {
 impl ObjectStore for LoggingStore {
     async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let request = self.begin(Operation::of_put(&opts.mode), path.as_ref());
-        Request::finished(request, self.inner.put_opts(path, body, opts).await)
+        LoggedRequest::finished(request, self.inner.put_opts(path, body, opts).await)
     }
 
     async fn put_multipart_opts(
@@ -135,12 +135,12 @@ impl ObjectStore for LoggingStore {
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let request = self.begin(Operation::MultipartStart, location.as_ref());
-        Request::finished(request, self.inner.put_multipart_opts(location, opts).await)
+        LoggedRequest::finished(request, self.inner.put_multipart_opts(location, opts).await)
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let request = self.begin(Operation::of_get(&options), location.as_ref());
-        Request::finished(request, self.inner.get_opts(location, options).await)
+        LoggedRequest::finished(request, self.inner.get_opts(location, options).await)
     }
 
     fn delete_stream(
@@ -154,7 +154,7 @@ impl ObjectStore for LoggingStore {
         deleted
             .inspect(move |result| {
                 let path = result.as_ref().map_or("", Path::as_ref);
-                let each = Request {
+                let each = LoggedRequest {
                     operation: Operation::Delete,
                     path: path.to_owned(),
                     started: request.started,
@@ -179,12 +179,12 @@ impl ObjectStore for LoggingStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let request = self.begin(Operation::List, prefix.map_or("/", Path::as_ref));
-        Request::finished(request, self.inner.list_with_delimiter(prefix).await)
+        LoggedRequest::finished(request, self.inner.list_with_delimiter(prefix).await)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let request = self.begin(Operation::Copy, to.as_ref());
-        Request::finished(request, self.inner.copy_opts(from, to, options).await)
+        LoggedRequest::finished(request, self.inner.copy_opts(from, to, options).await)
     }
 }
 

@@ -12,6 +12,24 @@ use crate::wrap::random::SplitMix64;
 /// The wall-clock time at which every test begins: five seconds after the full minute, so that tests know which minute a lease ends in.
 pub const START_MS: i64 = 1_700_000_045_000;
 
+/// Runs a future to its end in a tokio runtime whose clock is paused.
+///
+/// # Panics
+///
+/// If tokio cannot be started.
+#[expect(
+    clippy::expect_used,
+    reason = "a test that cannot start should stop loudly"
+)]
+pub fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("tokio starts")
+        .block_on(future)
+}
+
 /// The runtime of one process of a test.
 ///
 /// With tokio's `start_paused`, sleeping takes no time and the clock advances by exactly what was slept. A process can have a wrong wall clock,

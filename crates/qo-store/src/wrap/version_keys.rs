@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::admin::{
-    BucketAdmin, CorsRule, KeyedVersion, KeyedVersionList, LifecycleRule, ObjectVersion,
-    VersionList, Versioning,
+    BucketAdmin, KeyedVersion, KeyedVersionList, ObjectVersion, VersionList, Versioning,
+    no_settings,
 };
 use crate::client::{PAGE_LIMIT_MAX, StoreClient};
 use crate::error::StoreError;
@@ -104,13 +104,6 @@ impl VersionKeys {
     }
 }
 
-fn unsupported<T>(operation: &'static str) -> Result<T, StoreError> {
-    Err(StoreError::Unsupported {
-        operation,
-        detail: "this store has no settings".to_owned(),
-    })
-}
-
 #[async_trait]
 impl BucketAdmin for VersionKeys {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
@@ -160,23 +153,7 @@ impl BucketAdmin for VersionKeys {
     }
 
     async fn set_versioning(&self, _versioning: Versioning) -> Result<(), StoreError> {
-        unsupported("switching versioning")
-    }
-
-    async fn cors(&self) -> Result<Vec<CorsRule>, StoreError> {
-        unsupported("reading CORS rules")
-    }
-
-    async fn set_cors(&self, _rules: &[CorsRule]) -> Result<(), StoreError> {
-        unsupported("setting CORS rules")
-    }
-
-    async fn lifecycle(&self) -> Result<Vec<LifecycleRule>, StoreError> {
-        unsupported("reading lifecycle rules")
-    }
-
-    async fn set_lifecycle(&self, _rules: &[LifecycleRule]) -> Result<(), StoreError> {
-        unsupported("setting lifecycle rules")
+        no_settings("switching versioning")
     }
 }
 

@@ -26,8 +26,10 @@
 //   act(kind, id, options)   replay, archive, unarchive, cancel, run_now or purge; returns the changed task
 //   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` has a signal and onProgress
 //   submit(request)          submits a task and returns it
-//   setPaused(queue, paused) pauses or resumes a queue
+//   setPaused(target, paused, reason)  pauses or resumes `{ queue }` or `{ type }`
+//   queueSettings()          the settings of queues that have some, by name
 //   schedules()              the schedules, ordered by name
+//   limits()                 the limits, ordered by name
 //   setSchedulePaused(name, paused)  pauses or resumes a schedule
 //   triggerSchedule(name)    submits one task of a schedule now, and returns its id
 //   matching(query, options) all matching tasks, for bulk actions

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use qo_wasi::{Grants, Input, Sandbox, SandboxConfig};
+use qo_wasi::{Grants, Input, Network, Sandbox, SandboxConfig};
 
 use crate::support::run;
 
@@ -32,104 +32,9 @@ const WRITE_FILE: &str = r#"(module
 /// The error for a file descriptor that is not open.
 const BAD_FILE: i32 = 8;
 
-/// A preview 2 command that connects to a port of this machine. It exits with 1 if it may not even have a socket, and traps on any other error.
+/// A preview 2 command that connects to a port of this machine.
 fn connect_to(port: u16) -> String {
-    r#"(component
-  (import "wasi:sockets/network@0.2.0" (instance $networks
-    (export "network" (type (sub resource)))
-    (type $codes (enum "unknown" "access-denied" "not-supported" "invalid-argument" "out-of-memory" "timeout"
-      "concurrency-conflict" "not-in-progress" "would-block" "invalid-state" "new-socket-limit" "address-not-bindable"
-      "address-in-use" "remote-unreachable" "connection-refused" "connection-reset" "connection-aborted"
-      "datagram-too-large" "name-unresolvable" "temporary-resolver-failure" "permanent-resolver-failure"))
-    (export "error-code" (type (eq $codes)))
-    (type $families (enum "ipv4" "ipv6"))
-    (export "ip-address-family" (type (eq $families)))
-    (type $four (tuple u8 u8 u8 u8))
-    (export "ipv4-address" (type $ipv4 (eq $four)))
-    (type $eight (tuple u16 u16 u16 u16 u16 u16 u16 u16))
-    (export "ipv6-address" (type $ipv6 (eq $eight)))
-    (type $record4 (record (field "port" u16) (field "address" $ipv4)))
-    (export "ipv4-socket-address" (type $address4 (eq $record4)))
-    (type $record6 (record (field "port" u16) (field "flow-info" u32) (field "address" $ipv6) (field "scope-id" u32)))
-    (export "ipv6-socket-address" (type $address6 (eq $record6)))
-    (type $either (variant (case "ipv4" $address4) (case "ipv6" $address6)))
-    (export "ip-socket-address" (type (eq $either)))))
-  (alias export $networks "network" (type $network))
-  (alias export $networks "error-code" (type $error-code))
-  (alias export $networks "ip-address-family" (type $family))
-  (alias export $networks "ip-socket-address" (type $address))
-  (import "wasi:sockets/instance-network@0.2.0" (instance $instance-network
-    (alias outer 1 $network (type $outer))
-    (export "network" (type $here (eq $outer)))
-    (export "instance-network" (func (result (own $here))))))
-  (import "wasi:io/streams@0.2.0" (instance $streams
-    (export "input-stream" (type (sub resource)))
-    (export "output-stream" (type (sub resource)))))
-  (alias export $streams "input-stream" (type $input))
-  (alias export $streams "output-stream" (type $output))
-  (import "wasi:sockets/tcp@0.2.0" (instance $tcp
-    (alias outer 1 $network (type $network-outer))
-    (export "network" (type $network-here (eq $network-outer)))
-    (alias outer 1 $error-code (type $code-outer))
-    (export "error-code" (type $code (eq $code-outer)))
-    (alias outer 1 $address (type $address-outer))
-    (export "ip-socket-address" (type $address-here (eq $address-outer)))
-    (alias outer 1 $input (type $input-outer))
-    (export "input-stream" (type $input-here (eq $input-outer)))
-    (alias outer 1 $output (type $output-outer))
-    (export "output-stream" (type $output-here (eq $output-outer)))
-    (export "tcp-socket" (type $socket (sub resource)))
-    (export "[method]tcp-socket.start-connect" (func (param "self" (borrow $socket))
-      (param "network" (borrow $network-here)) (param "remote-address" $address-here) (result (result (error $code)))))
-    (export "[method]tcp-socket.finish-connect" (func (param "self" (borrow $socket))
-      (result (result (tuple (own $input-here) (own $output-here)) (error $code)))))))
-  (alias export $tcp "tcp-socket" (type $tcp-socket))
-  (import "wasi:sockets/tcp-create-socket@0.2.0" (instance $creating
-    (alias outer 1 $tcp-socket (type $socket-outer))
-    (export "tcp-socket" (type $socket (eq $socket-outer)))
-    (alias outer 1 $error-code (type $code-outer))
-    (export "error-code" (type $code (eq $code-outer)))
-    (alias outer 1 $family (type $family-outer))
-    (export "ip-address-family" (type $family-here (eq $family-outer)))
-    (export "create-tcp-socket" (func (param "address-family" $family-here)
-      (result (result (own $socket) (error $code)))))))
-  (core module $libc (memory (export "memory") 1))
-  (core instance $memory (instantiate $libc))
-  (core func $network (canon lower (func $instance-network "instance-network")))
-  (core func $create (canon lower (func $creating "create-tcp-socket") (memory (core memory $memory "memory"))))
-  (core func $start (canon lower (func $tcp "[method]tcp-socket.start-connect") (memory (core memory $memory "memory"))))
-  (core func $finish (canon lower (func $tcp "[method]tcp-socket.finish-connect") (memory (core memory $memory "memory"))))
-  (core module $program
-    (import "host" "memory" (memory 1))
-    (import "host" "network" (func $network (result i32)))
-    (import "host" "create" (func $create (param i32 i32)))
-    (import "host" "start" (func $start
-      (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))
-    (import "host" "finish" (func $finish (param i32 i32)))
-    (func (export "run") (result i32) (local $socket i32)
-      (call $create (i32.const 0) (i32.const 64))
-      (if (i32.load8_u (i32.const 64)) (then
-        ;; Access denied.
-        (if (i32.ne (i32.load8_u (i32.const 68)) (i32.const 1)) (then unreachable))
-        (return (i32.const 1))))
-      (local.set $socket (i32.load (i32.const 68)))
-      (call $start (local.get $socket) (call $network) (i32.const 0) (i32.const PORT)
-        (i32.const 127) (i32.const 0) (i32.const 0) (i32.const 1)
-        (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 64))
-      (if (i32.load8_u (i32.const 64)) (then unreachable))
-      (loop $waiting
-        (call $finish (local.get $socket) (i32.const 64))
-        (if (i32.eqz (i32.load8_u (i32.const 64))) (then (return (i32.const 0))))
-        ;; It would block.
-        (br_if $waiting (i32.eq (i32.load8_u (i32.const 68)) (i32.const 8))))
-      unreachable))
-  (core instance $instance (instantiate $program (with "host" (instance
-    (export "memory" (memory $memory "memory")) (export "network" (func $network)) (export "create" (func $create))
-    (export "start" (func $start)) (export "finish" (func $finish))))))
-  (func $run (result (result)) (canon lift (core func $instance "run")))
-  (instance $exported (export "run" (func $run)))
-  (export "wasi:cli/run@0.2.0" (instance $exported)))"#
-        .replace("PORT", &port.to_string())
+    include_str!("connect.wat").replace("PORT", &port.to_string())
 }
 
 async fn exit_code(text: &str, grants: Grants) -> i32 {
@@ -168,13 +73,37 @@ async fn there_are_no_files_unless_granted() {
     assert!(directory.path().join("f").exists());
 }
 
-#[tokio::test]
-async fn there_is_no_network_without_a_grant() {
+/// Whether a program connects to a server of this machine, with these words as the grant. `PORT` in a word is that of the server.
+async fn connects(words: &[&str]) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    let program = connect_to(listener.local_addr().unwrap().port());
-    assert_eq!(exit_code(&program, Grants::default()).await, 1);
-    assert!(listener.accept().is_err());
+    let port = listener.local_addr().unwrap().port();
+    let words: Vec<_> = words
+        .iter()
+        .map(|word| word.replace("PORT", &port.to_string()))
+        .collect();
+    let grants = Grants {
+        network: Network::parse(words.iter().map(String::as_str)).unwrap(),
+        ..Grants::default()
+    };
+    let is_connected = exit_code(&connect_to(port), grants).await == 0;
+    assert_eq!(listener.accept().is_ok(), is_connected);
+    is_connected
+}
+
+#[tokio::test]
+async fn there_is_no_network_unless_granted() {
+    assert!(!connects(&[]).await);
+    assert!(connects(&["all"]).await);
+}
+
+#[tokio::test]
+async fn a_granted_peer_can_be_reached_and_no_other() {
+    assert!(connects(&["127.0.0.1:PORT"]).await);
+    assert!(connects(&["10.0.0.1:1", "127.0.0.1:*"]).await);
+    assert!(connects(&["localhost:PORT"]).await);
+    assert!(!connects(&["127.0.0.1:1", "127.0.0.2:PORT"]).await);
+    assert!(!connects(&["localhost:1"]).await);
 }
 
 #[tokio::test]

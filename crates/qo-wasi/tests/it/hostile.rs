@@ -160,6 +160,24 @@ async fn too_many_memories_are_refused() {
 }
 
 #[tokio::test]
+async fn too_many_instances_are_refused() {
+    let sandbox = sandbox();
+    let with_instances = |count: usize| {
+        let more = "(core instance (instantiate $program))".repeat(count);
+        let instance = "(core instance $instance (instantiate $program))";
+        component("(i32.const 0)").replace(instance, &format!("{instance} {more}"))
+    };
+    let few = run(&sandbox, &with_instances(20), Input::empty()).await;
+    assert_eq!(few.code(), 0);
+    let ended = run(&sandbox, &with_instances(200), Input::empty()).await;
+    let RunError::Trap { detail } = ended.error() else {
+        panic!("{ended:?}")
+    };
+    assert!(detail.contains("instance count too high"), "{detail}");
+    lives_on(&sandbox).await;
+}
+
+#[tokio::test]
 async fn an_output_flood_meets_the_limit() {
     let limit = 1 << 20;
     let sandbox = sandbox_with(Limits {

@@ -30,6 +30,7 @@ pub(super) enum Role {
     Input,
     Output,
     Error,
+    Log,
 }
 
 impl Role {
@@ -38,6 +39,7 @@ impl Role {
             Self::Input => "input",
             Self::Output => "output",
             Self::Error => "error",
+            Self::Log => "log",
         }
     }
 }
@@ -104,7 +106,7 @@ pub(super) fn seal(
     }
     let key = keyring.first().ok_or(EncryptionError::NoKey)?;
     let cipher = Cipher::new(key, salt)?;
-    let data = cipher.seal(binding, 0, "", json.as_str())?;
+    let data = cipher.seal(binding, PayloadPart::WHOLE, json.as_str())?;
     let text = format!(
         r#"{{{MARK}:{VERSION},"key":"{}","salt":"{}","data":"{data}"}}"#,
         key.id(),
@@ -134,7 +136,7 @@ pub(super) fn open(
     let envelope: Envelope<'_> =
         serde_json::from_str(json.as_str()).map_err(|_| damaged("it has no salt or no data"))?;
     let cipher = Cipher::new(key, &decode_salt(&envelope.salt, role)?)?;
-    let text = cipher.open(binding, 0, "", &envelope.data)?;
+    let text = cipher.open(binding, PayloadPart::WHOLE, &envelope.data)?;
     let json =
         Json::parse(text).map_err(|_| damaged("it decrypts to something that is not JSON"))?;
     Ok(Some(json))
@@ -164,6 +166,22 @@ pub(super) fn decode_salt(text: &str, role: &'static str) -> Result<Salt, Encryp
         })
 }
 
+/// A part of a payload.
+#[derive(Clone, Copy)]
+pub(super) struct PayloadPart {
+    /// The nonce. The numbers of the parts of a payload must differ.
+    pub(super) number: u8,
+    pub(super) name: &'static str,
+}
+
+impl PayloadPart {
+    /// The only part.
+    const WHOLE: Self = Self {
+        number: 0,
+        name: "",
+    };
+}
+
 /// The cipher of one payload.
 pub(super) struct Cipher<'a> {
     key: &'a Key,
@@ -183,18 +201,17 @@ impl<'a> Cipher<'a> {
         })
     }
 
-    /// Encrypts a text as base64. The numbers of the parts of a payload must differ: they are the nonces.
+    /// Encrypts a text as base64.
     pub(super) fn seal(
         &self,
         binding: Binding<'_>,
-        number: u8,
-        part: &str,
+        part: PayloadPart,
         text: &str,
     ) -> Result<String, EncryptionError> {
         let mut bytes = text.as_bytes().to_vec();
-        let data = Aad::from(binding.data(self.key.id(), part));
+        let data = Aad::from(binding.data(self.key.id(), part.name));
         self.cipher
-            .seal_in_place_append_tag(nonce(number), data, &mut bytes)
+            .seal_in_place_append_tag(nonce(part.number), data, &mut bytes)
             .map_err(|_| EncryptionError::TooLarge {
                 role: binding.role.name(),
             })?;
@@ -205,8 +222,7 @@ impl<'a> Cipher<'a> {
     pub(super) fn open(
         &self,
         binding: Binding<'_>,
-        number: u8,
-        part: &str,
+        part: PayloadPart,
         text: &str,
     ) -> Result<String, EncryptionError> {
         let role = binding.role.name();
@@ -214,10 +230,10 @@ impl<'a> Cipher<'a> {
         let mut bytes = URL_SAFE_NO_PAD
             .decode(text)
             .map_err(|_| damaged("its data are not base64"))?;
-        let data = Aad::from(binding.data(self.key.id(), part));
+        let data = Aad::from(binding.data(self.key.id(), part.name));
         let length = self
             .cipher
-            .open_in_place(nonce(number), data, &mut bytes)
+            .open_in_place(nonce(part.number), data, &mut bytes)
             .map_err(|_| EncryptionError::Refused {
                 role,
                 key: self.key.id().clone(),

@@ -9,10 +9,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use qo_core::limits::{ERROR_MAX_BYTES, EVENT_ERROR_MAX_BYTES, cut_text};
+use qo_core::limits::{
+    ATTEMPT_LOG_MAX_BYTES, ERROR_MAX_BYTES, EVENT_ERROR_MAX_BYTES, cut_front, cut_text,
+};
 
 use super::EncryptionError;
-use super::envelope::{Binding, Cipher, SALT_BYTES, Salt, VERSION, decode_salt, find};
+use super::envelope::{Binding, Cipher, PayloadPart, SALT_BYTES, Salt, VERSION, decode_salt, find};
 use super::key::{KEY_ID_MAX_BYTES, Keyring};
 
 /// The start of the stored form.
@@ -22,9 +24,22 @@ const MARK: &str = "…";
 /// The maximum size of each part before encryption.
 const FIRST_MAX_BYTES: usize = 300;
 const SECOND_MAX_BYTES: usize = 2_600;
-/// The name of the last part in the authenticated data, and of one that is followed by another.
-const LAST: &str = "last";
-const MORE: &str = "more";
+/// The maximum size of a log before encryption.
+const LOG_MAX_BYTES: usize = 17 * 1024;
+/// The only part. Its name in the authenticated data says that nothing follows.
+const ONLY: PayloadPart = PayloadPart {
+    number: 0,
+    name: "last",
+};
+/// The first of two parts, and the second.
+const FIRST: PayloadPart = PayloadPart {
+    number: 0,
+    name: "more",
+};
+const SECOND: PayloadPart = PayloadPart {
+    number: 1,
+    name: "last",
+};
 
 /// The encoded size of a part.
 const fn encoded(bytes: usize) -> usize {
@@ -48,6 +63,8 @@ pub fn error_sealed_with(error: &str) -> Option<&str> {
     Some(rest.split_once(':')?.0)
 }
 
+const _: () = assert!(HEAD_MAX_BYTES + encoded(LOG_MAX_BYTES) <= ATTEMPT_LOG_MAX_BYTES);
+
 /// Encrypts an error. A text longer than both parts is cut.
 pub(super) fn seal(
     keyring: &Keyring,
@@ -59,21 +76,38 @@ pub(super) fn seal(
     let error = cut_text(error, FIRST_MAX_BYTES + SECOND_MAX_BYTES);
     let (first, second) = split(&error);
     let cipher = Cipher::new(key, salt)?;
-    let part = if second.is_empty() { LAST } else { MORE };
+    let part = if second.is_empty() { ONLY } else { FIRST };
     let mut text = format!(
         "{PREFIX}{VERSION}:{}:{}:{}",
         key.id(),
         URL_SAFE_NO_PAD.encode(salt),
-        cipher.seal(binding, 0, part, first)?
+        cipher.seal(binding, part, first)?
     );
     if !second.is_empty() {
         text.push(':');
-        text.push_str(&cipher.seal(binding, 1, LAST, second)?);
+        text.push_str(&cipher.seal(binding, SECOND, second)?);
     }
     Ok(text)
 }
 
-/// Decrypts an error. Returns `None` if it is not encrypted.
+/// Encrypts a log: a text in one part, which nobody shortens.
+pub(super) fn seal_log(
+    keyring: &Keyring,
+    binding: Binding<'_>,
+    salt: &Salt,
+    log: &str,
+) -> Result<String, EncryptionError> {
+    let key = keyring.first().ok_or(EncryptionError::NoKey)?;
+    let log = cut_front(log, LOG_MAX_BYTES);
+    Ok(format!(
+        "{PREFIX}{VERSION}:{}:{}:{}",
+        key.id(),
+        URL_SAFE_NO_PAD.encode(salt),
+        Cipher::new(key, salt)?.seal(binding, ONLY, &log)?
+    ))
+}
+
+/// Decrypts an error or a log. Returns `None` if it is not encrypted.
 pub(super) fn open(
     keyring: Option<&Keyring>,
     binding: Binding<'_>,
@@ -96,13 +130,13 @@ pub(super) fn open(
     let cipher = Cipher::new(key, &decode_salt(field()?, role)?)?;
     let first = field()?;
     let Some(second) = fields.next() else {
-        return cipher.open(binding, 0, LAST, first).map(Some);
+        return cipher.open(binding, ONLY, first).map(Some);
     };
-    let mut opened = cipher.open(binding, 0, MORE, first)?;
+    let mut opened = cipher.open(binding, FIRST, first)?;
     if second.ends_with(MARK) {
         opened.push_str(MARK);
     } else {
-        opened.push_str(&cipher.open(binding, 1, LAST, second)?);
+        opened.push_str(&cipher.open(binding, SECOND, second)?);
     }
     Ok(Some(opened))
 }
@@ -171,6 +205,23 @@ mod tests {
         assert_eq!(sealed, stored);
         let opened = open(Some(&keyring), BINDING, stored).unwrap();
         assert_eq!(opened.as_deref(), Some("boom"));
+    }
+
+    #[test]
+    fn logs_round_trip_and_fit_the_record() {
+        let binding = Binding {
+            role: Role::Log,
+            ..BINDING
+        };
+        for length in [0, 1, 5_000, LOG_MAX_BYTES, 100_000] {
+            let text = "z".repeat(length);
+            let sealed = seal_log(&keyring(), binding, &[3; SALT_BYTES], &text).unwrap();
+            assert!(sealed.len() <= ATTEMPT_LOG_MAX_BYTES, "{length}");
+            let opened = open(Some(&keyring()), binding, &sealed).unwrap().unwrap();
+            assert_eq!(opened, *cut_front(&text, LOG_MAX_BYTES));
+            // A log is not an error.
+            assert!(open(Some(&keyring()), BINDING, &sealed).is_err());
+        }
     }
 
     #[test]

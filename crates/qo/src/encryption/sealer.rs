@@ -67,6 +67,14 @@ impl Sealer {
         };
         let task = bound_to_id(id);
         match operation {
+            Operation::Logged { log, operation } => {
+                let binding = Binding {
+                    role: Role::Log,
+                    task: &task,
+                };
+                *log = error_text::seal_log(keyring, binding, &salt(runtime), log)?.into();
+                self.seal_operation(id, operation, runtime)?;
+            }
             Operation::Complete {
                 output: Some(output),
                 ..
@@ -124,6 +132,7 @@ impl Sealer {
         let bound = bound_to_id(task.id);
         task.reveal_output(|output| self.open(Role::Output, &bound, output.clone()).ok());
         task.reveal_errors(|error| self.open_error(&bound, error));
+        task.reveal_logs(|log| self.open_text(Role::Log, &bound, log));
         task
     }
 
@@ -142,11 +151,12 @@ impl Sealer {
     }
 
     fn open_error(&self, task: &str, error: &str) -> Option<Box<str>> {
-        let binding = Binding {
-            role: Role::Error,
-            task,
-        };
-        let opened = error_text::open(self.keyring.as_ref(), binding, error).ok()??;
+        self.open_text(Role::Error, task, error)
+    }
+
+    fn open_text(&self, role: Role, task: &str, text: &str) -> Option<Box<str>> {
+        let binding = Binding { role, task };
+        let opened = error_text::open(self.keyring.as_ref(), binding, text).ok()??;
         Some(opened.into())
     }
 }

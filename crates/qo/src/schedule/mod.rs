@@ -106,8 +106,8 @@ fn request(name: &DocumentName, schedule: &Schedule, run: &Run) -> SubmitRequest
         priority: template.priority.unwrap_or(default.priority),
         available: When::At(schedule.due_at(run)),
         expires: template.expires_in_ms.map(When::InMillis),
-        timeout_seconds: template.timeout_seconds.unwrap_or(default.timeout_seconds),
-        max_retries: template.max_retries.unwrap_or(default.max_retries),
+        timeout_seconds: template.timeout_seconds,
+        max_retries: template.max_retries,
         retry_policy: template
             .retry_policy
             .clone()

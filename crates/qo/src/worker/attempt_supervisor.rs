@@ -35,7 +35,8 @@ use super::attempt::HandlerCall;
 use super::context::{HandlerRequests, RenewalReply};
 use super::disposition::AttemptEnd;
 use super::hooks::call_each;
-use super::run::{Run, ShutdownPhase, wait_for_phase};
+use super::log_tail::LogTail;
+use super::run::{ShutdownPhase, WorkerRun, wait_for_phase};
 use super::slots::Slot;
 use super::{AttemptOutcome, Context, StopReason, TaskError, TaskHandler};
 use crate::error::{Error, ErrorKind};
@@ -47,7 +48,7 @@ pub(super) const PAUSE_MIN: Duration = Duration::from_millis(100);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct AttemptSupervisor {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<WorkerRun>,
     pub(super) context: Context,
     pub(super) lease: LeaseId,
     pub(super) phase: watch::Receiver<ShutdownPhase>,
@@ -95,7 +96,7 @@ enum WriteResult {
 
 impl AttemptSupervisor {
     /// Creates the supervisor of a claimed task. Returns `None` if the engine returned a task without a lease or of another type.
-    pub(super) fn new(run: &Arc<Run>, task: Task, slot: Slot) -> Option<Self> {
+    pub(super) fn new(run: &Arc<WorkerRun>, task: Task, slot: Slot) -> Option<Self> {
         let plan = &run.plan;
         let (Some(lease), Some(handler)) = (task.lease_id, plan.handlers.get(&task.task_type))
         else {
@@ -110,6 +111,7 @@ impl AttemptSupervisor {
             run.handler_queue.clone(),
             Arc::clone(&plan.state),
             tracing::Span::current(),
+            LogTail::new(plan.log_max_bytes),
         );
         let now = plan.runtime().monotonic();
         let mut lease_state = LeaseState {
@@ -433,7 +435,7 @@ async fn finished(pending: &mut Option<PendingWrite>) -> WriteResult {
 
 /// Loads the input. Retries while the store is unavailable or denies access, until the attempt times out: permissions that were just
 /// changed take a while to reach all servers of a store, and credentials are renewed.
-async fn load_input(run: &Run, task: &Task) -> Result<Json, AttemptEnd> {
+async fn load_input(run: &WorkerRun, task: &Task) -> Result<Json, AttemptEnd> {
     let mut pause = PAUSE_MIN;
     loop {
         match run.plan.queue.input(task).await {

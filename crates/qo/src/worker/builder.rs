@@ -16,6 +16,7 @@ use qo_direct::{MaintenanceConfig, embeds_monitor};
 use super::batch::{BatchHandler, Gatherer, LIMIT_MAX, WAIT_MAX};
 use super::context::SharedValues;
 use super::handler::FunctionHandler;
+use super::log_tail::LOG_DEFAULT_MAX_BYTES;
 use super::run::{Batches, Plan};
 use super::runner::RunIn;
 use super::{BatchFunction, Handler, Hook, Idleness, TaskHandler, TaskInput, Worker, host};
@@ -48,6 +49,7 @@ pub struct WorkerBuilder {
     lease: Option<Duration>,
     shutdown_deadline: Duration,
     grace: Duration,
+    log_max_bytes: usize,
     run_in: RunIn,
     maintenance: MaintenanceChoice,
     batches: Vec<Arc<dyn Gatherer>>,
@@ -77,6 +79,7 @@ impl WorkerBuilder {
             lease: None,
             shutdown_deadline: SHUTDOWN_DEFAULT,
             grace: GRACE_DEFAULT,
+            log_max_bytes: LOG_DEFAULT_MAX_BYTES,
             run_in: RunIn::default(),
             maintenance: MaintenanceChoice::FromEnvironment,
             batches: Vec::new(),
@@ -124,6 +127,13 @@ impl WorkerBuilder {
     /// Sets the grace period: a handler that is asked to stop is dropped after it. Default: 5 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// Limits how much of the log of an attempt is kept: its end, at most 16 KiB, which is the default. 0 keeps no logs. See
+    /// [`Context::log`](super::Context::log).
+    pub fn log_limit(mut self, bytes: usize) -> Self {
+        self.log_max_bytes = bytes.min(LOG_DEFAULT_MAX_BYTES);
         self
     }
 
@@ -300,6 +310,7 @@ impl WorkerBuilder {
                 lease_ms,
                 shutdown_deadline: self.shutdown_deadline,
                 grace: self.grace,
+                log_max_bytes: self.log_max_bytes,
                 run_in: self.run_in,
                 maintenance,
                 batches: Batches::new(&self.batches)?,

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::AttemptOutcome;
 use super::attempt_supervisor::{PAUSE_MAX, PAUSE_MIN};
-use super::run::Run;
+use super::run::WorkerRun;
 use super::slots::Slot;
 use crate::error::Error;
 
@@ -36,7 +36,7 @@ const RELEASES_MAX: usize = 32;
 
 /// Claims and starts tasks until `stopping` is cancelled. A claim under way is never dropped, because its tasks would be blocked
 /// until their leases expire. Tasks that arrive after the stop are released.
-pub(super) async fn claim_until(run: &Arc<Run>, stopping: &CancellationToken) {
+pub(super) async fn claim_until(run: &Arc<WorkerRun>, stopping: &CancellationToken) {
     let mut claiming = FuturesUnordered::new();
     let mut pacing = ClaimPacing {
         delay: Duration::ZERO,
@@ -75,7 +75,7 @@ struct EndedClaim {
 
 /// Claims tasks for all free slots, and starts each as soon as it is claimed. The slots are taken before the claim is sent, so that
 /// the next claim uses others.
-fn claim(run: &Arc<Run>, stopping: &CancellationToken) -> impl Future<Output = EndedClaim> {
+fn claim(run: &Arc<WorkerRun>, stopping: &CancellationToken) -> impl Future<Output = EndedClaim> {
     let max = run.slots.free().min(CLAIM_MAX_TASKS);
     let mut slots: Vec<Slot> = (0..max).map(|_| run.slots.take()).collect();
     let wait = if run.plan.queue.direct_engine().is_some() {
@@ -113,7 +113,7 @@ struct ClaimPacing {
 
 impl ClaimPacing {
     /// Records the result of a claim. A failure delays the next one.
-    fn accept(&mut self, run: &Run, claimed: Result<usize, Error>) {
+    fn accept(&mut self, run: &WorkerRun, claimed: Result<usize, Error>) {
         let is_empty = match &claimed {
             Ok(count) => *count == 0,
             Err(error) => matches!(error, Error::Engine(EngineError::QueuePaused { .. })),
@@ -144,7 +144,7 @@ impl ClaimPacing {
 }
 
 /// Waits for the delay, and until a claim is worth its requests.
-async fn wait_for_slots(run: &Run, delay: Duration) {
+async fn wait_for_slots(run: &WorkerRun, delay: Duration) {
     if !delay.is_zero() {
         run.plan.runtime().sleep(delay).await;
     }
@@ -158,7 +158,7 @@ async fn wait_for_slots(run: &Run, delay: Duration) {
 }
 
 /// Releases tasks that were claimed while the worker stopped.
-async fn release_all(run: &Run, tasks: Vec<Task>) {
+async fn release_all(run: &WorkerRun, tasks: Vec<Task>) {
     futures_util::stream::iter(tasks)
         .for_each_concurrent(RELEASES_MAX, |task| async move {
             let Some(lease) = task.lease_id else { return };

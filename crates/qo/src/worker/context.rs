@@ -6,6 +6,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use qo_engine::EngineError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::log_tail::LogTail;
 use crate::error::Error;
 use crate::queue::Queue;
 
@@ -63,6 +65,7 @@ struct ContextInner {
     reason: OnceLock<StopReason>,
     progress: watch::Sender<Option<ProgressReport>>,
     renewals: mpsc::Sender<RenewalReply>,
+    log: LogTail,
 }
 
 /// Where a handler waits for the result of a renewal.
@@ -85,6 +88,7 @@ impl Context {
         queue: Queue,
         state: Arc<SharedValues>,
         span: tracing::Span,
+        log: LogTail,
     ) -> (Self, HandlerRequests) {
         let (progress, reports) = watch::channel(None);
         let (renewals, renewal_requests) = mpsc::channel(RENEWALS_QUEUED_MAX);
@@ -101,6 +105,7 @@ impl Context {
                 reason: OnceLock::new(),
                 progress,
                 renewals,
+                log,
             }),
         };
         let requests = HandlerRequests {
@@ -119,6 +124,13 @@ impl Context {
     /// older attempts.
     pub fn attempt(&self) -> u32 {
         self.inner.task.attempt
+    }
+
+    /// In cluster mode, the index of the log entry that granted the claim of this attempt. Unlike the attempt number it also grows from
+    /// task to task: a later claim of any task with the same ordering key, or of any task in a cluster with one group, has a higher index,
+    /// or the same one if both were granted in one entry. Other modes have no such log.
+    pub fn log_index(&self) -> Option<u64> {
+        self.inner.task.log_index.map(NonZeroU64::get)
     }
 
     /// The task at the start of this attempt.
@@ -183,6 +195,18 @@ impl Context {
             .progress
             .send(Some(report))
             .map_err(|_| self.over())
+    }
+
+    /// Adds lines to the log of the attempt, for people to read. Returns at once. The end of the log, 16 KiB unless the worker was built with
+    /// another limit, is stored with the outcome of the attempt ([`Task::logs`]), and only then: what an attempt logged whose worker
+    /// died is lost.
+    pub fn log(&self, lines: impl AsRef<str>) {
+        self.inner.log.push(lines.as_ref());
+    }
+
+    /// Takes what was logged.
+    pub(super) fn take_log(&self) -> Option<Box<str>> {
+        self.inner.log.take()
     }
 
     /// Renews the lease now and waits for the result. The worker renews leases by itself; call this before an action that cannot be

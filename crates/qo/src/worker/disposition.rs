@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use qo_core::transition::{Failure, FailureKind};
 use qo_core::{Json, Status};
+use qo_engine::Operation;
 use tokio::sync::watch;
 
 use super::attempt::HandlerResult;
@@ -160,11 +161,15 @@ impl AttemptSupervisor {
         let give_up_at = self.runtime().monotonic() + WRITE_TIMEOUT;
         let mut pause = PAUSE_MIN;
         let mut has_failed = false;
+        let mut log = self.context.take_log();
         loop {
             if let Disposition::Nothing(outcome) = disposition {
                 return outcome;
             }
-            let writing = unless_abandoned(self.phase.clone(), self.try_write(&disposition));
+            let writing = unless_abandoned(
+                self.phase.clone(),
+                self.try_write(&disposition, log.as_deref()),
+            );
             let Some(result) = writing.await else {
                 return AttemptOutcome::Abandoned;
             };
@@ -174,6 +179,10 @@ impl AttemptSupervisor {
             };
             if is_lost(&error) {
                 return self.stored_outcome(&disposition, has_failed).await;
+            }
+            // A server of an earlier version refuses logs.
+            if error.kind() == ErrorKind::BadInput && log.take().is_some() {
+                continue;
             }
             if error.kind() == ErrorKind::BadInput {
                 match replacement(&disposition, &error) {
@@ -199,16 +208,24 @@ impl AttemptSupervisor {
         }
     }
 
-    async fn try_write(&self, disposition: &Disposition) -> Result<AttemptOutcome, Error> {
+    /// Stores the outcome together with the log of the attempt.
+    async fn try_write(
+        &self,
+        disposition: &Disposition,
+        log: Option<&str>,
+    ) -> Result<AttemptOutcome, Error> {
         let queue = &self.run.plan.queue;
         let (id, lease) = (self.context.id(), self.lease);
+        let act = |operation: Operation| queue.act(id, operation.logged(log));
         Ok(match disposition {
             Disposition::Complete(output) => {
-                queue.complete(id, lease, output.clone()).await?;
+                let output = output.clone();
+                act(Operation::Complete { lease, output }).await?;
                 AttemptOutcome::Completed
             }
             Disposition::Fail(failure) => {
-                AttemptOutcome::of_failure(&queue.fail(id, lease, failure.clone()).await?)
+                let failure = failure.clone();
+                AttemptOutcome::of_failure(&act(Operation::Fail { lease, failure }).await?)
             }
             Disposition::FailInClear(failure) => {
                 let failed = queue.engine().fail(id, lease, failure.clone()).await;
@@ -216,7 +233,7 @@ impl AttemptSupervisor {
             }
             Disposition::Snooze(delay) => {
                 let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-                let task = queue.snooze(id, lease, delay_ms).await?;
+                let task = act(Operation::Snooze { lease, delay_ms }).await?;
                 match task.status {
                     Status::Cancelled => AttemptOutcome::Cancelled,
                     _ => AttemptOutcome::Snoozed {
@@ -224,7 +241,7 @@ impl AttemptSupervisor {
                     },
                 }
             }
-            Disposition::Release => match queue.release(id, lease).await?.status {
+            Disposition::Release => match act(Operation::Release { lease }).await?.status {
                 Status::Cancelled => AttemptOutcome::Cancelled,
                 _ => AttemptOutcome::Released,
             },
@@ -304,6 +321,7 @@ mod tests {
     use super::*;
     use crate::testing::memory_queue;
     use crate::worker::context::SharedValues;
+    use crate::worker::log_tail::LogTail;
 
     /// The context of an attempt, which may have been asked to stop.
     async fn context(reason: Option<StopReason>) -> Context {
@@ -318,6 +336,7 @@ mod tests {
             queue,
             Arc::<SharedValues>::default(),
             span,
+            LogTail::new(0),
         );
         if let Some(reason) = reason {
             context.stop(reason);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_engine::EngineError;
 
-use super::run::{AbandonOnDrop, Run};
+use super::run::{AbandonOnDrop, WorkerRun};
 use super::runner::RunIn;
 use super::{DrainReport, Worker};
 use crate::error::Error;
@@ -19,7 +19,7 @@ impl Worker {
     ///
     /// Handlers run on the caller's runtime, and the worker does not register itself. Other workers may run at the same time.
     pub async fn drain(&self) -> Result<DrainReport, Error> {
-        let run = Run::start(&self.plan, RunIn::Runtime)?;
+        let run = WorkerRun::start(&self.plan, RunIn::Runtime)?;
         let _guard = AbandonOnDrop(std::sync::Arc::clone(&run));
         let mut started: u64 = 0;
         loop {

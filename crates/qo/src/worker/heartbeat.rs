@@ -6,7 +6,7 @@ use qo_core::{Shard, Timestamp};
 use qo_engine::api::WorkerInfo;
 use qo_store::runtime::RuntimeExt;
 
-use super::run::Run;
+use super::run::WorkerRun;
 
 /// Interval, with 10 % jitter so that workers that started together spread out. It is long because each heartbeat is a write, and
 /// a version in a versioned bucket.
@@ -21,7 +21,7 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn new(run: &Run, host: Option<String>) -> Self {
+    pub(super) fn new(run: &WorkerRun, host: Option<String>) -> Self {
         Self {
             started_at: run.plan.queue.now(),
             host,
@@ -29,14 +29,14 @@ impl Heartbeat {
     }
 
     /// Writes the record once.
-    pub(super) async fn beat(&self, run: &Run) {
+    pub(super) async fn beat(&self, run: &WorkerRun) {
         if let Err(error) = run.plan.queue.heartbeat(&self.record(run)).await {
             tracing::warn!(%error, "could not write the heartbeat; trying again at the next one");
         }
     }
 
     /// Writes the record at each interval.
-    pub(super) async fn run(&self, run: &Run) {
+    pub(super) async fn run(&self, run: &WorkerRun) {
         loop {
             let factor = 0.9 + 0.2 * run.plan.runtime().random_unit();
             run.plan.runtime().sleep(INTERVAL.mul_f64(factor)).await;
@@ -44,7 +44,7 @@ impl Heartbeat {
         }
     }
 
-    fn record(&self, run: &Run) -> WorkerInfo {
+    fn record(&self, run: &WorkerRun) -> WorkerInfo {
         let plan = &run.plan;
         let report = run.counters.report();
         let mut tasks = run.running.tasks();

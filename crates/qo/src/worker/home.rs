@@ -10,15 +10,10 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use qo_core::task::Event;
-use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
-use qo_engine::api::{
-    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
-};
+use qo_core::Timestamp;
+use qo_engine::api::Duty;
 use qo_engine::watch::Watcher;
-use qo_engine::{Engine, EngineError, Operation};
+use qo_engine::{ChangeCall, Engine, EngineError, ForwardingEngine, ReadCall};
 use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::runtime::Handle;
 
@@ -98,121 +93,23 @@ impl HomeEngine {
     }
 }
 
-#[async_trait]
-impl Engine for HomeEngine {
+impl ForwardingEngine for HomeEngine {
     fn now(&self) -> Timestamp {
         self.engine.now()
     }
 
-    async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        self.at_home(self.engine.submit(request)).await
+    async fn read<'a, T: Send + 'a>(
+        &'a self,
+        call: impl ReadCall<'a, T>,
+    ) -> Result<T, EngineError> {
+        self.at_home(call(Arc::clone(&self.engine))).await
     }
 
-    async fn submit_many(
-        &self,
-        requests: Vec<SubmitRequest>,
-    ) -> Vec<Result<Submitted, EngineError>> {
-        self.at_home(self.engine.submit_many(requests)).await
-    }
-
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        self.at_home(self.engine.claim(request)).await
-    }
-
-    async fn claim_each(
-        &self,
-        request: &ClaimRequest,
-        each: &mut (dyn FnMut(Task) + Send),
-    ) -> Result<(), EngineError> {
-        self.at_home(self.engine.claim_each(request, each)).await
-    }
-
-    async fn due(&self, request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
-        self.at_home(self.engine.due(request)).await
-    }
-
-    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        self.at_home(self.engine.act(id, operation)).await
-    }
-
-    async fn act_many(
-        &self,
-        operations: Vec<(TaskId, Operation)>,
-    ) -> Vec<Result<Task, EngineError>> {
-        self.at_home(self.engine.act_many(operations)).await
-    }
-
-    async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        self.at_home(self.engine.purge(id)).await
-    }
-
-    async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.at_home(self.engine.get(id)).await
-    }
-
-    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
-        self.at_home(self.engine.waits_for(task)).await
-    }
-
-    async fn input(&self, task: &Task) -> Result<Json, EngineError> {
-        self.at_home(self.engine.input(task)).await
-    }
-
-    async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
-        self.at_home(self.engine.output(task)).await
-    }
-
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        self.at_home(self.engine.list(filter, cursor, limit)).await
-    }
-
-    async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
-        self.at_home(self.engine.history(id)).await
-    }
-
-    async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
-        self.at_home(self.engine.versions(id, limit)).await
-    }
-
-    async fn stats(&self) -> Result<Stats, EngineError> {
-        self.at_home(self.engine.stats()).await
-    }
-
-    async fn stats_within(&self, reads_max: usize) -> Result<Stats, EngineError> {
-        self.at_home(self.engine.stats_within(reads_max)).await
-    }
-
-    async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
-        self.at_home(self.engine.workers()).await
-    }
-
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
-        self.at_home(self.engine.heartbeat(worker)).await
-    }
-
-    async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        self.at_home(self.engine.deregister(worker)).await
-    }
-
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.at_home(self.engine.pause(queue)).await
-    }
-
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.at_home(self.engine.resume(queue)).await
-    }
-
-    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
-        self.at_home(self.engine.documents(query)).await
-    }
-
-    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
-        self.at_home(self.engine.write_document(write)).await
+    async fn change<'a, T: Send + 'a>(
+        &'a self,
+        call: impl ChangeCall<'a, T>,
+    ) -> Result<T, EngineError> {
+        self.at_home(call(Arc::clone(&self.engine))).await
     }
 
     fn duty(&self) -> Duty {

@@ -48,6 +48,7 @@ mod home;
 mod hooks;
 mod host;
 mod idleness;
+mod log_tail;
 mod report;
 mod run;
 mod runner;

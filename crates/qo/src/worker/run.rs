@@ -42,6 +42,8 @@ pub(super) struct Plan {
     pub(super) lease_ms: Option<u64>,
     pub(super) shutdown_deadline: Duration,
     pub(super) grace: Duration,
+    /// How much of the log of an attempt is kept.
+    pub(super) log_max_bytes: usize,
     pub(super) run_in: RunIn,
     /// The maintenance that runs in this worker, if any.
     pub(super) maintenance: Option<MaintenanceConfig>,
@@ -109,7 +111,7 @@ pub(super) enum ShutdownPhase {
 }
 
 /// A running worker.
-pub(super) struct Run {
+pub(super) struct WorkerRun {
     pub(super) plan: Arc<Plan>,
     pub(super) runner: Runner,
     /// The queue that handlers use.
@@ -120,7 +122,7 @@ pub(super) struct Run {
     pub(super) phase: watch::Sender<ShutdownPhase>,
 }
 
-impl Run {
+impl WorkerRun {
     pub(super) fn start(plan: &Arc<Plan>, run_in: RunIn) -> Result<Arc<Self>, Error> {
         let home = match run_in {
             RunIn::Threads => Handle::try_current().ok(),
@@ -178,7 +180,7 @@ impl Run {
 }
 
 /// Abandons all attempts when dropped, so that nothing continues after a running worker was dropped.
-pub(super) struct AbandonOnDrop(pub(super) Arc<Run>);
+pub(super) struct AbandonOnDrop(pub(super) Arc<WorkerRun>);
 
 impl Drop for AbandonOnDrop {
     fn drop(&mut self) {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::claims::claim_until;
 use super::heartbeat::Heartbeat;
-use super::run::{AbandonOnDrop, Plan, Run, ShutdownPhase};
+use super::run::{AbandonOnDrop, Plan, ShutdownPhase, WorkerRun};
 use super::{WorkerReport, host};
 use crate::error::Error;
 use crate::schedule::ScheduleDriver;
@@ -39,7 +39,7 @@ pub(super) async fn run(
     plan: &Arc<Plan>,
     mut stops: BoxStream<'_, ()>,
 ) -> Result<WorkerReport, Error> {
-    let run = Run::start(plan, plan.run_in)?;
+    let run = WorkerRun::start(plan, plan.run_in)?;
     plan.batches.set_hurried(false);
     let guard = AbandonOnDrop(Arc::clone(&run));
     let heartbeat = Heartbeat::new(&run, host::host_name());
@@ -116,7 +116,7 @@ async fn next(stops: &mut BoxStream<'_, ()>) {
 }
 
 /// Waits for running tasks, and ends them at the deadline.
-async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
+async fn finish(run: &WorkerRun, mut ended: Pin<&mut impl Future<Output = ()>>) {
     let runtime = run.plan.runtime();
     let deadline = run.plan.shutdown_deadline;
     let grace = run.plan.grace.min(deadline);
@@ -158,7 +158,7 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
 }
 
 /// Removes the worker's record and closes the queue. Correctness does not depend on it.
-async fn clean_up(run: &Run, maintenance: Option<MaintenanceHandle>) {
+async fn clean_up(run: &WorkerRun, maintenance: Option<MaintenanceHandle>) {
     let cleaning = async {
         if let Some(maintenance) = maintenance {
             maintenance.stop().await;

@@ -8,7 +8,9 @@ use futures_util::future::join_all;
 use qo::encryption::{EncryptionError, Key, Keyring, error_sealed_with, sealed_with};
 use qo::engine::api::SubmitRequest;
 use qo::testing::memory_queue;
-use qo::{Context, Error, ErrorKind, Json, Payload, Queue, Status, TaskError, TaskInput, Worker};
+use qo::{
+    Context, Error, ErrorKind, Json, Payload, Queue, Status, Task, TaskError, TaskInput, Worker,
+};
 
 /// A text that must not be found in anything that is stored.
 const SECRET: &str = "correct horse battery staple";
@@ -32,7 +34,8 @@ fn letter(fails: bool) -> Letter {
 }
 
 /// Returns or reports the text of its input.
-async fn read(letter: Letter, _: Context) -> Result<String, TaskError> {
+async fn read(letter: Letter, context: Context) -> Result<String, TaskError> {
+    context.log(format!("opened: {}", letter.text));
     if letter.fails {
         return Err(TaskError::permanent(format_args!("lost: {}", letter.text)));
     }
@@ -62,20 +65,25 @@ async fn assert_hidden(queue: &Queue, id: qo::TaskId) {
     if let Some(output) = queue.engine().output(&stored).await.unwrap() {
         assert_eq!(sealed_with(&output).as_deref(), Some("k1"));
     }
+    for log in stored.logs() {
+        assert_eq!(error_sealed_with(&log.text), Some("k1"));
+    }
     if let Some(error) = &stored.last_error {
         assert_eq!(error_sealed_with(error), Some("k1"));
     }
+}
+
+async fn submit_letter(queue: &Queue, fails: bool) -> Task {
+    let task = queue.task_of(&letter(fails)).unwrap();
+    task.submit().await.unwrap().task
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_engine_stores_ciphertext_and_clients_with_the_key_read_it() {
     for url in ["memory:", "memory:?engine=json", "memory:?engine=slate"] {
         let queue = qo::connect(url).await.unwrap().encrypted(keyring());
-        let submit = async |fails| {
-            let task = queue.task_of(&letter(fails)).unwrap();
-            task.submit().await.unwrap().task
-        };
-        let (good, bad) = (submit(false).await, submit(true).await);
+        let good = submit_letter(&queue, false).await;
+        let bad = submit_letter(&queue, true).await;
         assert_eq!(
             queue
                 .input(&good)
@@ -95,6 +103,9 @@ async fn every_engine_stores_ciphertext_and_clients_with_the_key_read_it() {
         let output = queue.output(&done).await.unwrap().unwrap();
         assert_eq!(output.as_str(), format!("\"read: {SECRET}\""), "{url}");
         let failed = queue.get(bad.id).await.unwrap();
+        for task in [&done, &failed] {
+            assert_eq!(*task.logs()[0].text, format!("opened: {SECRET}\n"), "{url}");
+        }
         let error = format!("lost: {SECRET}");
         assert_eq!(failed.last_error.as_deref(), Some(error.as_str()), "{url}");
         let events = queue.history(bad.id).await.unwrap();
@@ -201,7 +212,7 @@ async fn the_input_of_another_task_is_refused_and_no_handler_sees_it() {
     let stored = plain.engine().get(victim.id).await.unwrap();
     let input = plain.engine().input(&stored).await.unwrap();
     let request = SubmitRequest {
-        max_retries: 0,
+        max_retries: Some(0),
         ..SubmitRequest::new("letter".parse().unwrap(), input)
     };
     let moved = plain.engine().submit(request).await.unwrap().task;
@@ -226,22 +237,10 @@ async fn the_input_of_another_task_is_refused_and_no_handler_sees_it() {
 async fn keys_are_rotated_without_a_gap() {
     let (plain, _clock) = memory_queue().unwrap();
     let old = plain.clone().encrypted(keyring());
-    let before = old
-        .task_of(&letter(false))
-        .unwrap()
-        .submit()
-        .await
-        .unwrap()
-        .task;
+    let before = submit_letter(&old, false).await;
     let both = Keyring::new(key("k2", 2)).with(key("k1", 1)).unwrap();
     let rotated = plain.clone().encrypted(both);
-    let after = rotated
-        .task_of(&letter(false))
-        .unwrap()
-        .submit()
-        .await
-        .unwrap()
-        .task;
+    let after = submit_letter(&rotated, false).await;
     let stored = plain.engine().get(after.id).await.unwrap();
     let input = plain.engine().input(&stored).await.unwrap();
     assert_eq!(sealed_with(&input).as_deref(), Some("k2"));
@@ -279,13 +278,7 @@ async fn concurrent_submits_with_one_idempotency_key_make_one_readable_task() {
 async fn a_replay_keeps_the_input_readable() {
     let (queue, clock) = memory_queue().unwrap();
     let queue = queue.encrypted(keyring());
-    let task = queue
-        .task_of(&letter(true))
-        .unwrap()
-        .submit()
-        .await
-        .unwrap()
-        .task;
+    let task = submit_letter(&queue, true).await;
     assert_eq!(worker(&queue).drain().await.unwrap().failed, 1);
     queue.replay(task.id).await.unwrap();
     // Until then the engine does not list again what it has just found empty.
@@ -329,19 +322,8 @@ async fn bad_submits_are_refused_one_by_one_and_write_nothing() {
 async fn tasks_in_clear_run_next_to_encrypted_ones() {
     let (plain, _clock) = memory_queue().unwrap();
     let queue = plain.clone().encrypted(keyring());
-    let clear = plain
-        .task_of(&letter(false))
-        .unwrap()
-        .submit()
-        .await
-        .unwrap()
-        .task;
-    queue
-        .task_of(&letter(false))
-        .unwrap()
-        .submit()
-        .await
-        .unwrap();
+    let clear = submit_letter(&plain, false).await;
+    submit_letter(&queue, false).await;
     assert_eq!(worker(&queue).drain().await.unwrap().completed, 2);
     // A worker with a key encrypts everything that it writes.
     let done = plain.get(clear.id).await.unwrap();

@@ -88,6 +88,7 @@ async fn operations(queue: qo::Queue, lease: qo::LeaseId) -> Result<(), qo::Erro
 
 async fn queries(queue: qo::Queue, id: qo::TaskId) -> Result<(), qo::Error> {
     let page: qo::TaskPage = queue.list(&qo::TaskFilter::default(), None, 10).await?;
+    let _: qo::TaskQuery<'_> = qo::TaskQuery::first(&qo::TaskFilter::default(), 10);
     let _: Vec<qo::Task> = page.tasks;
     let _: Vec<qo::Task> = queue
         .list_all(qo::TaskFilter::default())

@@ -46,8 +46,8 @@ async fn every_setting_reaches_the_request() {
     assert_eq!(request.priority, 3);
     assert_eq!(request.available, When::InMillis(1_500));
     assert_eq!(request.expires, Some(When::At(at)));
-    assert_eq!(request.timeout_seconds, 3, "rounded up");
-    assert_eq!(request.max_retries, 8);
+    assert_eq!(request.timeout_seconds, Some(3), "rounded up");
+    assert_eq!(request.max_retries, Some(8));
     assert_eq!(request.retry_policy, policy);
     let key = request.idempotency.clone().unwrap();
     assert_eq!(key.key.as_str(), "a key");

@@ -90,8 +90,8 @@ impl Proxy {
     }
 
     /// Reads what reached the upstream server.
-    pub fn observed<T>(&self, read: impl FnOnce(&Observed) -> T) -> T {
-        read(&lock(&self.shared.observed))
+    pub fn observed<T>(&self, read: impl FnOnce(&mut Observed) -> T) -> T {
+        read(&mut lock(&self.shared.observed))
     }
 }
 
@@ -202,15 +202,19 @@ impl ProxyShared {
             .requests
             .entry(kind(request))
             .or_default() += 1;
-        let response = request.send(self.upstream)?;
-        if request.method == "PUT" && (200..300).contains(&response.status) {
-            // The first segment of the path is the bucket.
-            let key = request.path.trim_start_matches('/').split_once('/');
-            if let Some((_, key)) = key {
-                lock(&self.observed).applied(key, &request.body, self.runtime.now());
+        let response = request.send(self.upstream);
+        // The first segment of the path is the bucket.
+        let key = request.path.trim_start_matches('/').split_once('/');
+        if let Some((_, key)) = key.filter(|_| request.method == "PUT") {
+            let (body, now) = (&request.body, self.runtime.now());
+            match response.as_ref().map(|response| response.status) {
+                Ok(200..300) => lock(&self.observed).applied(key, body, now),
+                // The server has refused the write.
+                Ok(..500) => {}
+                _ => lock(&self.observed).in_doubt(key, body, now),
             }
         }
-        Ok(response)
+        response
     }
 }
 

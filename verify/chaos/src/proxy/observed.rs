@@ -20,6 +20,8 @@ pub struct Observed {
     documents: Vec<Document>,
     lines: HashMap<Box<str>, usize>,
     texts: Vec<Bytes>,
+    /// Writes that the server may have applied, although it answered with an error or not at all: a busy server does that on its own.
+    in_doubt: Vec<(String, Bytes, Timestamp)>,
 }
 
 /// One state of the JSON object.
@@ -48,6 +50,32 @@ impl Observed {
                 .push((revision, written));
         } else if key == "queue.json" {
             self.document(body, at);
+        }
+    }
+
+    /// Records a write that may have been applied.
+    pub(super) fn in_doubt(&mut self, key: &str, body: &[u8], at: Timestamp) {
+        let body = Bytes::copy_from_slice(body);
+        self.in_doubt.push((key.to_owned(), body, at));
+    }
+
+    /// Takes a write in doubt for applied if a later revision was written and nobody else has written this one.
+    fn settle(&mut self) {
+        for (key, body, at) in std::mem::take(&mut self.in_doubt) {
+            let Some(revision) = number_in(&body, "revision") else {
+                continue;
+            };
+            let revisions: Vec<u64> = if let Some(id) = task_in(&key) {
+                let records = self.records.get(&id).into_iter().flatten();
+                records.map(|(revision, _)| *revision).collect()
+            } else {
+                let documents = self.documents.iter();
+                documents.map(|document| document.revision).collect()
+            };
+            let is_built_upon = revisions.iter().any(|known| *known > revision);
+            if is_built_upon && !revisions.contains(&revision) {
+                self.applied(&key, &body, at);
+            }
         }
     }
 
@@ -85,7 +113,8 @@ impl Observed {
 
     /// Every version of every task, and the errors in their order. Responses may overtake each other in the proxy, so the versions are ordered by
     /// revision, and each revision must exist once.
-    pub fn versions(&self) -> (Versions, Vec<String>) {
+    pub fn versions(&mut self) -> (Versions, Vec<String>) {
+        self.settle();
         let mut errors = Vec::new();
         let mut versions = Versions::new();
         for (id, records) in &self.records {
@@ -189,5 +218,19 @@ mod tests {
         let (versions, errors) = observed.versions();
         assert_eq!(versions[&ID.parse().unwrap()].len(), 1, "it changed once");
         assert_eq!(errors.len(), 2, "{errors:?}");
+    }
+
+    #[test]
+    fn a_write_in_doubt_counts_if_others_built_upon_it() {
+        let mut observed = Observed::default();
+        let document = |revision| format!(r#"{{"revision":{revision},"tasks":[]}}"#);
+        for revision in [1, 2, 4] {
+            observed.applied("queue.json", document(revision).as_bytes(), Timestamp::MIN);
+        }
+        for revision in [2, 3, 5] {
+            observed.in_doubt("queue.json", document(revision).as_bytes(), Timestamp::MIN);
+        }
+        assert_eq!(observed.versions().1, [""; 0]);
+        assert_eq!(observed.documents(), 4);
     }
 }

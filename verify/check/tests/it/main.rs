@@ -9,5 +9,6 @@
 
 mod final_state;
 mod history;
+mod limits;
 mod ordering;
 mod scene;

@@ -9,7 +9,8 @@ use qo_check::{
 use qo_core::task::encode;
 use qo_core::transition::submit;
 use qo_core::{
-    Action, Command, Jitter, Json, LeaseId, OpId, Payload, Submission, Task, TaskId, Timestamp,
+    Action, Command, DocumentName, Jitter, Json, LeaseId, Limit, OpId, Payload, Submission, Task,
+    TaskId, Timestamp,
 };
 
 pub(crate) const WORKER: &str = "w";
@@ -67,6 +68,7 @@ pub(crate) struct Scene {
     pub(crate) calls: Vec<Call>,
     pub(crate) excuses: Vec<Excuse>,
     pub(crate) unreadable: Vec<(TaskId, String)>,
+    pub(crate) limits: Vec<(DocumentName, Limit)>,
     pub(crate) conditions: Conditions,
 }
 
@@ -124,6 +126,7 @@ impl Scene {
             calls,
             excuses: Vec::new(),
             unreadable: Vec::new(),
+            limits: Vec::new(),
             conditions: Conditions {
                 renewals_once: true,
                 claims_answered: true,
@@ -164,6 +167,7 @@ impl Scene {
             excuses: &self.excuses,
             damaged: &BTreeSet::new(),
             unreadable: &self.unreadable,
+            limits: &self.limits,
             conditions: self.conditions,
         }
         .check()

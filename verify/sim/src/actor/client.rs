@@ -25,6 +25,8 @@ pub(crate) struct Errands {
     pub(crate) submitted: Vec<SubmittedTask>,
     /// Whether some tasks have an ordering key.
     pub(crate) has_order: bool,
+    /// Whether some tasks have a limit key.
+    pub(crate) has_limits: bool,
 }
 
 /// A task that a client has submitted.
@@ -66,16 +68,22 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     };
     let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
-    let (left, has_order) = {
+    let (left, has_order, has_limits) = {
         let errands = lock(errands);
         let left = errands.trouble.saturating_sub(scheduler.elapsed());
-        (left, errands.has_order)
+        (left, errands.has_order, errands.has_limits)
     };
     let mut request = request(caller, &task_type, left);
     if has_order {
         request.ordering = ordering(&request);
     }
     let Some(id) = request.id else { return };
+    if has_limits {
+        // The bits of the id decide, so that nothing else of the run is drawn differently.
+        let bits = id.as_uuid().as_u128() >> 40;
+        let key = format!("account-{}", bits % 3);
+        request.limit_key = key.parse().ok().filter(|_| bits % 3 < 2);
+    }
     lock(errands).submitted.push(SubmittedTask {
         id,
         settled_at: None,
@@ -105,7 +113,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
 fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitRequest {
     let mut request = SubmitRequest::new(task_type.clone(), small(caller.below(100)));
     request.id = Some(draw_id(caller));
-    request.max_retries = u32::try_from(caller.below(4)).unwrap_or_default();
+    request.max_retries = Some(u32::try_from(caller.below(4)).unwrap_or_default());
     request.priority = u8::try_from(caller.below(10)).unwrap_or_default();
     request.retry_policy = RetryPolicy {
         initial_interval_ms: 200,

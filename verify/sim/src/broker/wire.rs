@@ -14,10 +14,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_broker::election::LeaderGate;
 use qo_core::task::Event;
-use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{Json, PauseNote, PauseTarget, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskPage, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -277,15 +277,14 @@ impl Engine for Wire {
             .await
     }
 
-    async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, EngineError> {
-        let (filter, cursor) = (filter.clone(), cursor.map(str::to_owned));
+    async fn list(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
+        let (filter, limit) = (query.filter.clone(), query.limit);
+        let cursor = query.cursor.map(str::to_owned);
         self.call(move |engine| {
-            Box::pin(async move { engine.list(&filter, cursor.as_deref(), limit).await })
+            Box::pin(async move {
+                let query = TaskQuery::first(&filter, limit).at(cursor.as_deref());
+                engine.list(query).await
+            })
         })
         .await
     }
@@ -322,15 +321,13 @@ impl Engine for Wire {
             .await
     }
 
-    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let queue = queue.clone();
-        self.call(|engine| Box::pin(async move { engine.pause(&queue).await }))
-            .await
-    }
-
-    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let queue = queue.clone();
-        self.call(|engine| Box::pin(async move { engine.resume(&queue).await }))
+    async fn set_pause(
+        &self,
+        target: &PauseTarget,
+        note: Option<PauseNote>,
+    ) -> Result<(), EngineError> {
+        let target = target.clone();
+        self.call(|engine| Box::pin(async move { engine.set_pause(&target, note).await }))
             .await
     }
 

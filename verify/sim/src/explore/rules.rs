@@ -55,7 +55,7 @@ impl ModelState {
             let id = TaskId::from_random(number);
             let mut submission =
                 Submission::new(id, "job".parse().ok()?, Payload::Inline(Json::null()));
-            submission.max_retries = 1;
+            submission.max_retries = Some(1);
             submit(submission, OpId::from_random(number), Timestamp::MIN).ok()
         };
         Some(Self {

@@ -15,7 +15,7 @@ use qo::{Queue, ScheduleDriver};
 use qo_check::{Breaches, Promise};
 use qo_core::{QueueName, Task, TaskId, Timestamp};
 use qo_engine::Engine;
-use qo_engine::api::{ClaimRequest, TaskFilter};
+use qo_engine::api::{ClaimRequest, TaskFilter, TaskQuery};
 use qo_store::runtime::Runtime;
 
 use super::{Stage, lock};
@@ -33,6 +33,8 @@ const TROUBLE_MAX: Duration = Duration::from_mins(5);
 /// After the faults, everything that is due is decided and submitted within this time.
 const SETTLED_AFTER: Duration = Duration::from_mins(4);
 const LOOK: Duration = Duration::from_secs(1);
+/// How often a failed definition of the schedule is repeated.
+const DEFINITIONS_MAX: usize = 10;
 
 /// The tasks that were seen: by tick, the ids and when each was created.
 type Seen = Arc<Mutex<BTreeMap<Timestamp, BTreeSet<(TaskId, Timestamp)>>>>;
@@ -67,7 +69,16 @@ impl Stage {
         let every_ms = u64::try_from(EVERY.as_millis()).unwrap_or(u64::MAX);
         let spec = ScheduleSpec::every_ms(every_ms, TaskTemplate::new(task_type));
         let Ok(ticks) = spec.ticks() else { return };
-        if let Err(error) = queue.schedules().put(NAME, spec).await {
+        // Requests get lost here, too. A user who sees that repeats the command.
+        let mut defined = queue.schedules().put(NAME, spec.clone()).await;
+        for _ in 0..DEFINITIONS_MAX {
+            if defined.is_ok() {
+                break;
+            }
+            self.scheduler.sleep(LOOK).await;
+            defined = queue.schedules().put(NAME, spec.clone()).await;
+        }
+        if let Err(error) = defined {
             return self.breach(Promise::Run, format!("a schedule was refused: {error}"));
         }
         self.scheduler.kill(process);
@@ -148,7 +159,10 @@ impl Stage {
         let mut cursor = None;
         loop {
             let filter = TaskFilter::default();
-            let page = match engine.list(&filter, cursor.as_deref(), 1_000).await {
+            let page = match engine
+                .list(TaskQuery::first(&filter, 1_000).at(cursor.as_deref()))
+                .await
+            {
                 Ok(page) => page,
                 Err(error) => {
                     let text = format!("without faults, a list failed: {error}");

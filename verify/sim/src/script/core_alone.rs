@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::transition::{Action, Submission};
 use qo_core::{
-    Jitter, LeaseId, OpId, Payload, QueueName, QueueState, Rejection, Task, TaskId, Timestamp,
+    Jitter, LeaseId, OpId, PauseNote, PauseTarget, Payload, QueueName, QueueState, Rejection, Task,
+    TaskId, Timestamp,
 };
 use qo_engine::EngineError;
 use qo_engine::api::SubmitRequest;
@@ -83,11 +84,15 @@ impl Player for CoreAlone {
             expires_at: request.expires.map(|expires| expires.resolve(now)),
             timeout_seconds: request.timeout_seconds,
             max_retries: request.max_retries,
+            max_wait_ms: None,
+            is_exempt: false,
             retry_policy: request.retry_policy,
             idempotency: None,
+            uniqueness: request.uniqueness,
             tags: request.tags,
             traceparent: request.traceparent,
             ordering: request.ordering,
+            limit_key: request.limit_key,
         };
         let outcome = self.command(Request::Submit(Box::new(submission)));
         self.changed(outcome, id)
@@ -95,8 +100,8 @@ impl Player for CoreAlone {
 
     async fn claim(&mut self, task_type: &str) -> Result<Option<Task>, EngineError> {
         let queues = vec![QueueName::default()];
-        if self.state.is_paused(&queues[0]) {
-            return Err(EngineError::QueuePaused { queues });
+        if let Some(stopped) = self.state.pauses().stop_all(&queues, &[]) {
+            return Err(stopped.into());
         }
         let (Ok(worker), Ok(task_type)) = ("caller".parse(), task_type.parse()) else {
             return Ok(None);
@@ -139,9 +144,9 @@ impl Player for CoreAlone {
     }
 
     async fn set_paused(&mut self, paused: bool) -> Result<(), EngineError> {
-        let queue = QueueName::default();
+        let queue = PauseTarget::Queue(QueueName::default());
         self.command(if paused {
-            Request::Pause(queue)
+            Request::Pause(queue, PauseNote::default())
         } else {
             Request::Resume(queue)
         });

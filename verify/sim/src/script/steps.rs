@@ -163,7 +163,7 @@ fn request(number: u64, dice: &mut Random) -> Option<SubmitRequest> {
     let mut request = SubmitRequest::new(name.parse().ok()?, input);
     let bits = (u128::from(dice.bits()) << 64) | u128::from(dice.bits());
     request.id = Some(TaskId::from_random(bits));
-    request.max_retries = u32::try_from(dice.below(4)).unwrap_or_default();
+    request.max_retries = Some(u32::try_from(dice.below(4)).unwrap_or_default());
     request.priority = u8::try_from(dice.below(10)).unwrap_or_default();
     request.retry_policy = RetryPolicy {
         initial_interval_ms: 0,
@@ -174,7 +174,7 @@ fn request(number: u64, dice: &mut Random) -> Option<SubmitRequest> {
         0 => request.available = When::InMillis(62_000),
         1 => {
             request.expires = Some(When::InMillis(92_000));
-            request.max_retries = 0;
+            request.max_retries = Some(0);
         }
         _ => {}
     }

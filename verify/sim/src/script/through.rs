@@ -95,8 +95,11 @@ impl Player for OnEngine {
             Action::RunNow => engine.run_now(id).await,
             // Engines do these on their own. Scripts do not request them.
             Action::Claim { .. }
+            | Action::Amend { .. }
             | Action::ExpireLease { .. }
             | Action::Expire
+            | Action::Fence
+            | Action::Logged { .. }
             | Action::By { .. } => Err(EngineError::Closed),
         }
     }

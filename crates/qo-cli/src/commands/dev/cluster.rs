@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_cluster::{ClusterConfig, ClusterNode, ClusterSecret, Member};
+use qo_cluster::{ClusterConfig, ClusterSecret, Member, NodeGroups};
 use qo_server::ServerConfig;
 use qo_store::runtime::{Runtime, RuntimeExt};
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ const ELECTION_CHECK: Duration = Duration::from_millis(50);
 
 /// The nodes of a cluster in this process.
 pub(super) struct LocalCluster {
-    nodes: Vec<ClusterNode>,
+    nodes: Vec<NodeGroups>,
     urls: Vec<String>,
     stop: CancellationToken,
     stopped: Vec<oneshot::Receiver<()>>,
@@ -94,7 +94,7 @@ impl LocalCluster {
             );
             config.members.clone_from(&members);
             let payload_max = config.broker.payload_max_bytes;
-            let node = ClusterNode::start_on(listener, config, Arc::clone(runtime)).await?;
+            let node = NodeGroups::start_on(listener, config, Arc::clone(runtime)).await?;
             cluster.nodes.push(node.clone());
             let mut server = ServerConfig::new(address);
             server.limits.stop_timeout = STOP_TIMEOUT;
@@ -124,7 +124,7 @@ impl LocalCluster {
     }
 
     fn leader(&self) -> Option<usize> {
-        self.nodes.iter().position(ClusterNode::is_serving)
+        self.nodes.iter().position(NodeGroups::is_serving)
     }
 
     /// The URL for clients.

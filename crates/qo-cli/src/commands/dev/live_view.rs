@@ -230,14 +230,9 @@ mod tests {
 
     fn ended(outcome: AttemptOutcome, error: Option<&str>) -> EndedAttempt {
         EndedAttempt {
-            at: "2026-01-01T10:00:00Z".parse().unwrap(),
-            id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
             task_type: "demo.flaky".parse().unwrap(),
-            queue: qo::QueueName::default(),
             attempt: 1,
-            took: Duration::from_millis(120),
-            outcome,
-            error: error.map(str::to_owned),
+            ..EndedAttempt::example(outcome, error)
         }
     }
 

@@ -26,7 +26,7 @@ use self::live_view::{LiveView, Snapshot};
 use self::samples::Samples;
 use super::activity::{Activity, EndedAttempt};
 use super::discover::announce_by_mdns;
-use super::worker::{Line, show_until, store_name, summary};
+use super::worker::{Line, StartedWorker, show_until, store_name, summary};
 use crate::args::DevArgs;
 use crate::config::Origin;
 use crate::failure::Failure;
@@ -288,13 +288,13 @@ impl Dev {
     ) -> Result<WorkerReport, Failure> {
         let id = worker.id().clone();
         let types = [demo_type::<demo::Greet>()?, demo_type::<demo::Flaky>()?];
-        let line = Line::Started {
+        let line = Line::Started(StartedWorker {
             worker: &id,
             store: &self.store,
             types: types.iter().collect(),
             queues: &[qo::QueueName::default()],
             slots: self.slots,
-        };
+        });
         line.print(screen, self.runtime.now());
         let finished = finished(
             self.signals.clone(),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use qo_cluster::{ClusterConfig, ClusterError, ClusterNode, ClusterSecret, Member};
+use qo_cluster::{ClusterConfig, ClusterError, ClusterSecret, Member, NodeGroups};
 use qo_server::ServerConfig;
 
 use super::announce;
@@ -45,7 +45,7 @@ pub(super) async fn run(
     }
     let runtime = Arc::clone(&session.runtime);
     let starting = async {
-        let node = ClusterNode::start(node_config, Arc::clone(&runtime)).await?;
+        let node = NodeGroups::start(node_config, Arc::clone(&runtime)).await?;
         let server = bind(&node, &runtime, config, admin.record, payload_max).await?;
         Ok::<_, Failure>((node, server))
     };
@@ -79,6 +79,7 @@ fn node_config(
     let secret = ClusterSecret::new(secret)?;
     let data = session.environment.directory.join(data);
     let mut config = ClusterConfig::new(node, cluster, data, node_args.node_listen, secret);
+    config.groups = node_args.groups;
     config.broker.payload_max_bytes = node_args.payload_max;
     config.members = node_args
         .member

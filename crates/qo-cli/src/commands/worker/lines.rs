@@ -12,17 +12,21 @@ use crate::output::{Screen, text, time};
 /// How the error of a snooze begins that the handler asked for.
 const SNOOZE_TEXT: &str = "snoozed for ";
 
+/// A worker that has started to claim tasks.
+#[derive(Debug)]
+pub(in crate::commands) struct StartedWorker<'a> {
+    pub(in crate::commands) worker: &'a WorkerId,
+    pub(in crate::commands) store: &'a str,
+    pub(in crate::commands) types: Vec<&'a TaskType>,
+    pub(in crate::commands) queues: &'a [QueueName],
+    pub(in crate::commands) slots: usize,
+}
+
 /// A line that a worker prints.
 #[derive(Debug)]
 pub(in crate::commands) enum Line<'a> {
     /// The worker has started to claim tasks.
-    Started {
-        worker: &'a WorkerId,
-        store: &'a str,
-        types: Vec<&'a TaskType>,
-        queues: &'a [QueueName],
-        slots: usize,
-    },
+    Started(StartedWorker<'a>),
     /// An attempt has ended.
     Ended(&'a EndedAttempt),
     /// The worker claims no more tasks.
@@ -55,23 +59,18 @@ impl Line<'_> {
     fn text(&self, paint: Paint, now: Timestamp) -> String {
         let at = |at| paint.paint(DIM, &time::time_of_day(at));
         match self {
-            Self::Started {
-                worker,
-                store,
-                types,
-                queues,
-                slots,
-            } => format!(
-                "{} worker {} on {store}: runs {} from {}, up to {} at once; press Ctrl-C to stop",
+            Self::Started(started) => format!(
+                "{} worker {} on {}: runs {} from {}, up to {} at once; press Ctrl-C to stop",
                 at(now),
-                paint.paint(BOLD, worker.as_str()),
-                joined(types),
-                match queues {
+                paint.paint(BOLD, started.worker.as_str()),
+                started.store,
+                joined(&started.types),
+                match started.queues {
                     [] => "all queues".to_owned(),
                     [queue] => format!("queue {queue}"),
                     queues => format!("queues {}", joined(queues)),
                 },
-                text::count(*slots as u64, "task"),
+                text::count(started.slots as u64, "task"),
             ),
             Self::Ended(ended) => format!("{} {}", at(ended.at), ended_text(ended, paint)),
             Self::Stopping {
@@ -95,15 +94,9 @@ impl Line<'_> {
 
     fn json(&self, now: Timestamp) -> Value {
         match self {
-            Self::Started {
-                worker,
-                store,
-                types,
-                queues,
-                slots,
-            } => json!({
-                "event": "started", "at": now, "worker_id": worker, "store": store,
-                "types": types, "queues": queues, "slots": slots,
+            Self::Started(started) => json!({
+                "event": "started", "at": now, "worker_id": started.worker, "store": started.store,
+                "types": started.types, "queues": started.queues, "slots": started.slots,
             }),
             Self::Ended(ended) => ended_json(ended),
             Self::Stopping { why, running, left } => json!({
@@ -232,29 +225,16 @@ fn ended_json(ended: &EndedAttempt) -> Value {
 mod tests {
     use super::*;
 
-    fn ended(outcome: AttemptOutcome, error: Option<&str>) -> EndedAttempt {
-        EndedAttempt {
-            at: "2026-01-01T10:00:00Z".parse().unwrap(),
-            id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
-            task_type: "hello".parse().unwrap(),
-            queue: QueueName::default(),
-            attempt: 2,
-            took: Duration::from_millis(120),
-            outcome,
-            error: error.map(str::to_owned),
-        }
-    }
-
     #[test]
     fn an_attempt_is_printed_as_one_line() {
         let now = Timestamp::MIN;
         let shown = |ended: &EndedAttempt| Line::Ended(ended).text(Paint::default(), now);
         assert_eq!(
-            shown(&ended(AttemptOutcome::Completed, None)),
+            shown(&EndedAttempt::example(AttemptOutcome::Completed, None)),
             "10:00:00.000 completed hello 550e8400-e29b-41d4-a716-446655440000 attempt 2 120 ms"
         );
         let at = "2026-01-01T10:00:05Z".parse().unwrap();
-        let retried = ended(
+        let retried = EndedAttempt::example(
             AttemptOutcome::Retried { at },
             Some("exit code 1: boom\nTrace\nboom"),
         );
@@ -267,7 +247,7 @@ mod tests {
 
     #[test]
     fn json_contains_all_fields() {
-        let failed = ended(AttemptOutcome::Failed, Some("exit code 65\nmore"));
+        let failed = EndedAttempt::example(AttemptOutcome::Failed, Some("exit code 65\nmore"));
         let json = Line::Ended(&failed).json(Timestamp::MIN);
         assert_eq!(json["event"], "attempt");
         assert_eq!(json["outcome"], "failed");

@@ -29,7 +29,7 @@ use crate::output::Screen;
 use crate::session::Session;
 use crate::signals::{Signals, interrupted};
 
-pub(super) use self::lines::{Line, outcome_word, retry_at, retry_text, summary};
+pub(super) use self::lines::{Line, StartedWorker, outcome_word, retry_at, retry_text, summary};
 
 /// How long the worker waits for a cancelled handler beyond the kill grace of its command: time to read the last output.
 const HANDLER_GRACE: Duration = Duration::from_secs(3);
@@ -73,13 +73,13 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
     let worker = build(&queue, &settings, handlers, activity.clone())?;
     let id = worker.id().clone();
     let store = store_name(&queue);
-    let started = Line::Started {
+    let started = Line::Started(StartedWorker {
         worker: &id,
         store: &store,
         types: settings.handlers.keys().collect(),
         queues: &settings.queues,
         slots: settings.concurrency,
-    };
+    });
     started.print(&mut session.screen, session.runtime.now());
 
     let limits = ExitLimits {
@@ -125,6 +125,9 @@ fn build(
     }
     if let Some(lease) = settings.lease {
         builder = builder.lease(lease);
+    }
+    if let Some(bytes) = settings.log_max_bytes {
+        builder = builder.log_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
     if settings.no_monitor {
         builder = builder.no_maintenance();

@@ -14,13 +14,15 @@ pub(super) fn handler(
 ) -> Result<Box<dyn TaskHandler>, Failure> {
     use std::sync::Arc;
 
-    use qo_wasi::{Directory, Grants, Limits, Programs, Sandbox, SandboxConfig};
+    use qo_wasi::{Directory, Grants, Limits, Network, Programs, Sandbox, SandboxConfig};
 
     use crate::failure::FailureKind;
     use crate::handlers::wasi::WasiHandler;
 
+    let network = Network::parse(settings.network.iter().map(String::as_str))
+        .map_err(|error| Failure::bad_input(format!("--wasi-net: {error}")))?;
     let mut grants = Grants {
-        network: settings.network,
+        network,
         ..Grants::default()
     };
     for text in &settings.directories {

@@ -64,6 +64,9 @@ pub(super) fn task_variables(context: &Context) -> Vec<(&'static str, String)> {
     if let Some(lease) = task.lease_id {
         variables.push(("QO_LEASE_ID", lease.to_string()));
     }
+    if let Some(index) = context.log_index() {
+        variables.push(("QO_LOG_INDEX", index.to_string()));
+    }
     variables
 }
 

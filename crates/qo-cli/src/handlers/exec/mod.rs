@@ -42,6 +42,9 @@ use streams::{ReportedProgress, StderrReader, StdoutReader, write_input};
 /// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
+/// How much of standard output is part of the log of an attempt without success.
+const STDOUT_LOG_MAX_BYTES: usize = 4 * 1024;
+
 /// How long child processes of an exited command may keep its streams open.
 const STREAMS_GRACE: Duration = Duration::from_secs(1);
 
@@ -156,7 +159,7 @@ impl TaskHandler for ExecHandler {
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let mut stdout_reader = StdoutReader::new(self.settings.output_max_bytes);
-        let (mut stderr_reader, progress) = StderrReader::new();
+        let (mut stderr_reader, progress) = StderrReader::new(Some(context.clone()));
         let overflow = stdout_reader.overflow.clone();
 
         let end = {
@@ -182,7 +185,7 @@ impl TaskHandler for ExecHandler {
         };
         drop(group);
 
-        match end {
+        let result = match end {
             // A command can exit before the overflow is noticed.
             CommandEnd::Exited(_) if overflow.is_cancelled() => Err(self.too_much_output()),
             CommandEnd::TooMuchOutput => Err(self.too_much_output()),
@@ -207,8 +210,19 @@ impl TaskHandler for ExecHandler {
             CommandEnd::Lost(error) => Err(TaskError::retryable(format!(
                 "cannot wait for the command: {error}"
             ))),
+        };
+        if result.is_err() && !stdout_reader.bytes.is_empty() {
+            log_stdout(&context, &stdout_reader.bytes);
         }
+        result
     }
+}
+
+/// Adds the end of standard output to the log of an attempt without success, because it is no output of the task.
+fn log_stdout(context: &Context, bytes: &[u8]) {
+    let end = &bytes[bytes.len().saturating_sub(STDOUT_LOG_MAX_BYTES)..];
+    let mark = if end.len() < bytes.len() { "…" } else { "" };
+    context.log(format!("standard output:\n{mark}{}", printable(end)));
 }
 
 /// Stores the newest progress while the command runs. A failed report does not fail the attempt.

@@ -1,12 +1,12 @@
 //! The three streams of a command: input to write, output to keep up to a limit, and standard error, whose end is kept.
 //!
-//! Standard error is for humans, with two exceptions: a line `::progress PERCENT [MESSAGE]` reports progress, and a line
-//! `::snooze DURATION` sets the delay if the command exits with code 75. Neither becomes part of an error text.
+//! Standard error is for humans, and its end is the log of the attempt, with two exceptions: a line `::progress PERCENT [MESSAGE]` reports progress, and a line
+//! `::snooze DURATION` sets the delay if the command exits with code 75. Neither becomes part of a log or an error text.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use qo::Json;
+use qo::{Context, Json};
 use qo_core::limits::{DELAY_MAX_MS, ERROR_MAX_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -73,6 +73,8 @@ pub(super) struct StderrReader {
     /// The delay requested by `::snooze`.
     pub(super) snooze: Option<Duration>,
     progress: watch::Sender<Option<ReportedProgress>>,
+    /// Whose log gets the lines.
+    context: Option<Context>,
 }
 
 /// Progress reported by a command.
@@ -84,12 +86,15 @@ pub(super) struct ReportedProgress {
 
 impl StderrReader {
     /// Creates the reader and the channel with the newest progress.
-    pub(super) fn new() -> (Self, watch::Receiver<Option<ReportedProgress>>) {
+    pub(super) fn new(
+        context: Option<Context>,
+    ) -> (Self, watch::Receiver<Option<ReportedProgress>>) {
         let (progress, receiver) = watch::channel(None);
         let reader = Self {
             tail: VecDeque::new(),
             snooze: None,
             progress,
+            context,
         };
         (reader, receiver)
     }
@@ -122,7 +127,11 @@ impl StderrReader {
             }
             Some(Directive::Snooze(duration)) => self.snooze = Some(duration),
             None => {
-                tracing::debug!(target: "qo::exec", "{}", printable(line));
+                let shown = printable(line);
+                tracing::debug!(target: "qo::exec", "{shown}");
+                if let Some(context) = &self.context {
+                    context.log(shown);
+                }
                 self.tail.extend(line);
                 self.tail.push_back(b'\n');
                 let excess = self.tail.len().saturating_sub(ERROR_MAX_BYTES);
@@ -211,14 +220,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_standard_error_is_kept_without_directives() {
-        let (mut reader, progress) = StderrReader::new();
+        let (mut reader, progress) = StderrReader::new(None);
         let text = "first\n::progress 10 a\n::progress 20 b\n::snooze 7\nlast";
         reader.read(Some(text.as_bytes())).await;
         assert_eq!(reader.tail(), b"first\nlast\n");
         assert_eq!(reader.snooze, Some(Duration::from_secs(7)));
         assert_eq!(progress.borrow().as_ref().unwrap().message, "b");
 
-        let (mut reader, _) = StderrReader::new();
+        let (mut reader, _) = StderrReader::new(None);
         let long = [b"x".repeat(100_000), b"end".to_vec()].concat();
         reader.read(Some(long.as_slice())).await;
         assert_eq!(reader.tail().len(), ERROR_MAX_BYTES);

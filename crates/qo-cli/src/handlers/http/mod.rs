@@ -223,5 +223,11 @@ fn task_headers(context: &Context) -> HeaderMap {
         .filter_map(|(name, value)| Some((name, HeaderValue::from_str(&value).ok()?)))
         .collect();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(index) = context.log_index() {
+        headers.insert(
+            HeaderName::from_static("qo-log-index"),
+            HeaderValue::from(index),
+        );
+    }
     headers
 }

@@ -34,8 +34,8 @@ impl Harness for Processes {
         TokioRuntime::shared()
     }
 
-    fn keeps_versions(&self) -> bool {
-        false
+    fn has_queue_settings(&self) -> bool {
+        self.0.groups() == 1
     }
 
     fn payload_max_bytes(&self) -> u64 {
@@ -50,4 +50,9 @@ impl Harness for Processes {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_conform() {
     run(&Processes(Cluster::start())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_processes_with_four_groups_conform() {
+    run(&Processes(Cluster::start_with_groups(4))).await;
 }

@@ -1,4 +1,4 @@
-//! Nodes that are killed, paused and wiped while clients submit, claim and complete.
+//! Nodes that are killed, paused, isolated and wiped while clients submit, claim and complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,8 +69,16 @@ async fn expect_everywhere(cluster: &mut Cluster, queue: &Queue, tasks: &[Task])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_while_nodes_are_killed_paused_and_wiped() {
-    let mut cluster = Cluster::start();
+async fn nothing_is_lost_while_nodes_are_killed_paused_isolated_and_wiped() {
+    expect_that_nothing_is_lost(Cluster::start_with_links(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_from_four_groups_while_nodes_are_killed_paused_isolated_and_wiped() {
+    expect_that_nothing_is_lost(Cluster::start_with_links(4)).await;
+}
+
+async fn expect_that_nothing_is_lost(mut cluster: Cluster) {
     let mut own = ClientLog::default();
     let runtime = TokioRuntime::shared();
     let signals = Arc::new(Signals::default());
@@ -100,7 +108,7 @@ async fn nothing_is_lost_while_nodes_are_killed_paused_and_wiped() {
     cluster.kill(follower);
     runtime.sleep(work).await;
     cluster.start_node(follower);
-    cluster.settle();
+    cluster.catch_up();
 
     // The leader is suspended. Another one leads when it wakes up.
     let leader = cluster.leader();
@@ -113,7 +121,25 @@ async fn nothing_is_lost_while_nodes_are_killed_paused_and_wiped() {
     );
     cluster.signal(leader, Signal::CONT);
     runtime.sleep(work).await;
-    cluster.settle();
+    cluster.catch_up();
+
+    // The leader is cut off from the other nodes, but not from its clients. Another one leads when it is connected again, and then a
+    // follower is cut off.
+    let leader = cluster.leader();
+    cluster.links().isolate(leader);
+    let isolated_at = runtime.monotonic();
+    submit(&queue, &mut own).await;
+    println!(
+        "acknowledged {:?} after the leader was isolated",
+        runtime.monotonic().saturating_sub(isolated_at)
+    );
+    cluster.links().heal();
+    cluster.catch_up();
+    cluster.links().isolate(1 + cluster.leader() % 3);
+    submit(&queue, &mut own).await;
+    runtime.sleep(work).await;
+    cluster.links().heal();
+    cluster.catch_up();
 
     replace_a_disk(&mut cluster);
     runtime.sleep(work).await;

@@ -3,6 +3,8 @@
 mod conformance;
 mod encryption;
 mod faults;
+mod groups;
+mod links;
 mod nodes;
 mod operations;
 mod scenarios;

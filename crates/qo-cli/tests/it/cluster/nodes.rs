@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::LIMIT;
+use super::links::Links;
 use crate::e2e::cli::TestCli;
 use crate::e2e::processes::send;
 
@@ -28,6 +29,9 @@ pub(super) struct Cluster {
     pub(super) cli: TestCli,
     ports: Vec<Ports>,
     nodes: Vec<Option<LoggedProcess>>,
+    groups: u16,
+    /// Between the nodes, if they can be isolated.
+    links: Option<Links>,
 }
 
 /// How often a cluster is started on other ports, because one of them was taken meanwhile.
@@ -43,9 +47,23 @@ fn number(value: &Value) -> usize {
 impl Cluster {
     /// Starts three nodes, and waits until one leads.
     pub(super) fn start() -> Self {
+        Self::start_with_groups(1)
+    }
+
+    /// The same with several groups.
+    pub(super) fn start_with_groups(groups: u16) -> Self {
+        Self::start_as(groups, false)
+    }
+
+    /// The same with nodes that can be isolated from each other.
+    pub(super) fn start_with_links(groups: u16) -> Self {
+        Self::start_as(groups, true)
+    }
+
+    fn start_as(groups: u16, has_links: bool) -> Self {
         let mut failure = String::new();
         for _ in 0..START_TRIES {
-            match Self::try_to_start() {
+            match Self::try_to_start(groups, has_links) {
                 Ok(cluster) => {
                     cluster.leader();
                     return cluster;
@@ -57,22 +75,30 @@ impl Cluster {
         panic!("no ports are free: {failure}");
     }
 
-    fn try_to_start() -> Result<Self, String> {
+    fn try_to_start(groups: u16, has_links: bool) -> Result<Self, String> {
         let free = ports::free::<6>().unwrap();
         let ports = free.chunks(2).map(|pair| Ports {
             clients: pair[0],
             nodes: pair[1],
         });
+        let ports: Vec<Ports> = ports.collect();
+        let nodes: Vec<u16> = ports.iter().map(|ports| ports.nodes).collect();
         let mut cluster = Self {
             cli: TestCli::sqlite().with_variable("QO_CLUSTER_SECRET", SECRET),
-            ports: ports.collect(),
+            ports,
             nodes: vec![None, None, None],
+            groups,
+            links: has_links.then(|| Links::start(&nodes)),
         };
         for node in 1..=3 {
             let mut command = cluster.command(node);
             cluster.try_to_start_with(node, &mut command)?;
         }
         Ok(cluster)
+    }
+
+    pub(super) fn groups(&self) -> u16 {
+        self.groups
     }
 
     /// The URL of all nodes.
@@ -115,13 +141,11 @@ impl Cluster {
             format!("--node-listen=127.0.0.1:{}", own.nodes),
             "--payload-max=262144".to_owned(),
         ];
-        for (index, ports) in self.ports.iter().enumerate() {
-            arguments.push(format!(
-                "--member={}@127.0.0.1:{}=http://127.0.0.1:{}",
-                index + 1,
-                ports.nodes,
-                ports.clients
-            ));
+        if self.groups > 1 {
+            arguments.push(format!("--groups={}", self.groups));
+        }
+        for other in 1..=self.ports.len() {
+            arguments.push(format!("--member={}", self.member(other)));
         }
         self.cli.command(arguments)
     }
@@ -138,10 +162,17 @@ impl Cluster {
     /// A node as `qo cluster add` takes it.
     pub(super) fn member(&self, node: usize) -> String {
         let ports = &self.ports[node - 1];
+        let links = self.links.as_ref();
+        let reached = links.map_or(ports.nodes, |links| links.port(node));
         format!(
-            "{node}@127.0.0.1:{}=http://127.0.0.1:{}",
-            ports.nodes, ports.clients
+            "{node}@127.0.0.1:{reached}=http://127.0.0.1:{}",
+            ports.clients
         )
+    }
+
+    /// The connections between the nodes.
+    pub(super) fn links(&self) -> &Links {
+        self.links.as_ref().unwrap()
     }
 
     /// Starts a node, and waits until it listens.
@@ -232,6 +263,15 @@ impl Cluster {
 
     /// Waits until all running nodes have applied the same entry.
     pub(super) fn settle(&self) {
+        self.wait_for_lag(0);
+    }
+
+    /// Waits until all running nodes are close behind the leader, which has more to do meanwhile.
+    pub(super) fn catch_up(&self) {
+        self.wait_for_lag(100);
+    }
+
+    fn wait_for_lag(&self, max: u64) {
         let is_settled = wait_until(LIMIT, || {
             let leader = self.leader();
             let Some(status) = self.status(leader) else {
@@ -240,7 +280,8 @@ impl Cluster {
             let members = status["members"].as_array().cloned().unwrap_or_default();
             members.iter().all(|member| {
                 let node = number(&member["node"]);
-                self.nodes[node - 1].is_none() || member["lag"] == 0
+                self.nodes[node - 1].is_none()
+                    || member["lag"].as_u64().is_some_and(|lag| lag <= max)
             })
         });
         assert!(is_settled, "a node stays behind");

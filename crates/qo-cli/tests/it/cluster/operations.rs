@@ -37,6 +37,7 @@ async fn status_and_log_have_the_documented_form() {
     let id = queue.submit(task()).await.unwrap().task.id;
     let claim = ClaimRequest::new("w".parse().unwrap(), vec!["work".parse().unwrap()]);
     let claimed = queue.claim(&claim).await.unwrap();
+    let granted_at = claimed[0].log_index.unwrap().get();
     let lease = claimed[0].lease_id.unwrap();
     queue.complete(id, lease, None).await.unwrap();
 
@@ -54,6 +55,10 @@ async fn status_and_log_have_the_documented_form() {
         schema::check("cluster-log-entry", entry);
         let of_task = entry["commands"].as_array().unwrap().iter();
         let of_task = of_task.filter(|command| command["task"] == id.to_string());
+        let is_granted = |command: &&Value| command["name"] == "CLAIM";
+        if of_task.clone().any(|command| is_granted(&command)) {
+            assert_eq!(entry["index"], granted_at);
+        }
         commands.extend(of_task.map(|command| command["name"].as_str().unwrap().to_owned()));
     }
     assert_eq!(commands, ["ENQUEUE", "CLAIM", "COMPLETE"]);

@@ -1,7 +1,9 @@
 //! WASI jobs through the real command: uploaded by content, run in a sandbox, and their output fetched by its address.
 
 use std::fs;
-use std::path::Path;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
@@ -289,51 +291,70 @@ fn a_file_that_is_no_program_is_not_uploaded() {
     assert_eq!(unknown.status.code(), Some(3), "{unknown:?}");
 }
 
-/// Compiles an example with the installed compiler, if it has the target.
-fn example(cli: &TestCli, name: &str) -> Option<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let sysroot = Command::new("rustc")
-        .args(["--print", "sysroot"])
-        .current_dir(&root)
-        .output();
-    let sysroot = String::from_utf8(sysroot.ok()?.stdout).ok()?;
-    let target = Path::new(sysroot.trim()).join("lib/rustlib/wasm32-wasip1/lib");
-    if !target.exists() {
-        eprintln!("the target wasm32-wasip1 is not installed: the examples are not tested");
-        return None;
+/// Compiles an example: for WASI if the compiler has the target, otherwise for this machine.
+struct Example {
+    file: PathBuf,
+    is_wasi: bool,
+}
+
+impl Example {
+    fn compile(cli: &TestCli, name: &str) -> Self {
+        const TARGET: &str = "wasm32-wasip1";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let rustc = || {
+            let mut rustc = Command::new("rustc");
+            rustc.current_dir(&root);
+            rustc
+        };
+        let sysroot = rustc().args(["--print", "sysroot"]).output().unwrap();
+        let sysroot = String::from_utf8(sysroot.stdout).unwrap();
+        let libraries = Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET);
+        let is_wasi = libraries.join("lib").exists();
+        let file = cli.file(&format!("{name}.wasm"));
+        let mut compile = rustc();
+        compile.args(["--edition", "2024", "-O", "-o"]).arg(&file);
+        compile.arg(format!("examples/wasi/src/bin/{name}.rs"));
+        if is_wasi {
+            compile.args(["--target", TARGET]);
+        } else {
+            eprintln!("{TARGET} is not installed: {name} is tested as a program of this machine");
+        }
+        assert!(compile.status().unwrap().success());
+        Self { file, is_wasi }
     }
-    let file = cli.file(&format!("{name}.wasm"));
-    let status = Command::new("rustc")
-        .args(["--edition", "2024", "--target", "wasm32-wasip1", "-O", "-o"])
-        .arg(&file)
-        .arg(format!("examples/wasi/src/bin/{name}.rs"))
-        .current_dir(&root)
-        .status()
-        .unwrap();
-    assert!(status.success());
-    Some(file.display().to_string())
+
+    fn run(&self, cli: &TestCli, arguments: &[&str], input: &[u8]) -> Output {
+        if self.is_wasi {
+            let words = [&[self.file.to_str().unwrap()], arguments].concat();
+            return cli.run_program(&words, input);
+        }
+        let mut child = Command::new(&self.file)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A program that ignores its input may have ended.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    }
 }
 
 #[test]
 fn the_examples_run() {
     let cli = TestCli::sqlite();
-    let names = ["wordcount", "thumbnail", "primes"];
-    let Some(programs) = names
-        .iter()
-        .map(|name| example(&cli, name))
-        .collect::<Option<Vec<_>>>()
-    else {
-        return;
-    };
+    let [wordcount, thumbnail, primes] =
+        ["wordcount", "thumbnail", "primes"].map(|name| Example::compile(&cli, name));
     let _worker = cli.worker("w-1", &["--wasi"]);
     let text = |output: Output| {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let counts = cli.run_program(&[&programs[0], "2"], b"the cat and the dog and the bird");
+    let counts = wordcount.run(&cli, &["2"], b"the cat and the dog and the bird");
     assert_eq!(text(counts), "       3  the\n       2  and\n");
     // Squares of these numbers do not fit into 32 bits.
-    let primes = cli.run_program(&[&programs[2], "100000"], b"");
+    let primes = primes.run(&cli, &["100000"], b"");
     assert_eq!(
         text(primes),
         "9592 primes up to 100000, the largest is 99991\n"
@@ -341,11 +362,39 @@ fn the_examples_run() {
 
     let mut image = b"P6\n4 2\n255\n".to_vec();
     image.extend([0, 0, 0, 255, 255, 255].repeat(4));
-    let small = cli.run_program(&[&programs[1], "2"], &image);
+    let small = thumbnail.run(&cli, &["2"], &image);
     assert!(small.status.success(), "{small:?}");
     assert_eq!(small.stdout, [&b"P6\n2 1\n255\n"[..], &[127; 6]].concat());
-    let bad = cli.run_program(&[&programs[1]], b"GIF89a");
+    let bad = thumbnail.run(&cli, &[], b"GIF89a");
     assert_eq!(bad.status.code(), Some(65), "{bad:?}");
+}
+
+/// A program reaches the peer that its worker grants. Another worker, without the grant, refuses the same program.
+#[test]
+fn a_program_connects_only_to_a_granted_peer() {
+    let cli = TestCli::sqlite();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let port = server.local_addr().unwrap().port().to_string();
+    let text = include_str!("../../../../qo-wasi/tests/it/connect.wat").replace("PORT", &port);
+    fs::write(cli.file("connect.wasm"), wat::parse_str(text).unwrap()).unwrap();
+    let exit_code = |grant: &[&str]| {
+        let mut worker = cli.worker("w-1", &[&["--wasi"], grant].concat());
+        let run = cli.run_program(&["connect.wasm"], b"");
+        worker.signal(Signal::TERM);
+        assert!(worker.wait().success());
+        run.status.code()
+    };
+    assert_eq!(exit_code(&[]), Some(1));
+    assert_eq!(exit_code(&["--wasi-net=127.0.0.1:1"]), Some(1));
+    assert!(server.accept().is_err());
+    assert_eq!(
+        exit_code(&[&format!("--wasi-net=127.0.0.1:{port}")]),
+        Some(0)
+    );
+    assert!(server.accept().is_ok());
+    assert_eq!(exit_code(&["--wasi-net"]), Some(0));
+    assert!(server.accept().is_ok());
 }
 
 #[test]
@@ -363,5 +412,6 @@ fn settings_are_checked_before_the_worker_starts() {
         message.contains("NAME=VALUE") && !message.contains("secret"),
         "{message}"
     );
+    assert!(refused(&["--wasi-net=db"]).contains("HOST:PORT"));
     assert!(refused(&["--wasi-memory", "9TiB"]).contains("up to 4GiB"));
 }

@@ -176,6 +176,20 @@ async fn the_error_contains_the_end_of_standard_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn standard_error_is_the_log_of_an_attempt() {
+    let test = HandlerTest::new(run_input()).await;
+    let line = "echo connecting >&2; echo ::progress 10 >&2; echo '[1]'";
+    let task = test.run(&json!(line)).await;
+    assert_eq!(task.status, qo::Status::Completed);
+    assert_eq!(*task.logs()[0].text, *"connecting\n");
+    // Without success, standard output is no output of the task.
+    let line = "echo half of it; echo why it failed >&2; exit 65";
+    let task = test.run(&json!(line)).await;
+    let text = &*task.logs()[0].text;
+    assert_eq!(text, "why it failed\nstandard output:\nhalf of it\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn progress_on_standard_error_reaches_the_task() {
     let directory = tempfile::tempdir().unwrap();
     let go = directory.path().join("go");

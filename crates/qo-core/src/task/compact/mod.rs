@@ -17,8 +17,11 @@ mod write;
 
 use self::read::Reader;
 use self::write::Writer;
-use super::codec::{ORDERING_READER, check, decode as decode_json, encode as encode_json};
-use super::{DecodeError, OnFailure, Progress, Task};
+use super::codec::{
+    LIMIT_READER, ORDERING_READER, UNIQUE_READER, check, decode as decode_json,
+    encode as encode_json,
+};
+use super::{DecodeError, KeyHold, OnFailure, Progress, Task};
 use crate::id::TaskId;
 use crate::limits::{EVENTS_MAX, RECORD_MAX_BYTES, TAGS_MAX};
 use crate::payload::PayloadRef;
@@ -51,7 +54,10 @@ mod has {
     pub(super) const DROPPED: u32 = 1 << 18;
     pub(super) const ORDERING: u32 = 1 << 19;
     pub(super) const ORDERING_TURN: u32 = 1 << 20;
-    pub(super) const ALL: u32 = (1 << 21) - 1;
+    pub(super) const MAX_WAIT: u32 = 1 << 21;
+    pub(super) const LIMIT_KEY: u32 = 1 << 22;
+    pub(super) const KEY_HOLD: u32 = 1 << 23;
+    pub(super) const ALL: u32 = (1 << 24) - 1;
 }
 
 /// The optional fields of an event.
@@ -106,7 +112,7 @@ pub(super) fn id_behind_flags(bytes: &[u8]) -> Option<TaskId> {
     Some(TaskId::from_bytes(reader.array().ok()?))
 }
 
-/// Whether this form can represent the whole record. It has no room for the author of an event: few tasks have one, and earlier versions,
+/// Whether this form can represent the whole record. It has no room for logs and for the author of an event: few tasks have one, and earlier versions,
 /// which refuse a form that they do not know, keep an unknown field of JSON. A record that another program wrote may be unusual in ways other
 /// than unknown fields.
 fn fits(task: &Task) -> bool {
@@ -119,6 +125,8 @@ fn fits(task: &Task) -> bool {
         progress.extra.is_empty() && (0.0..=100.0).contains(&progress.percent)
     };
     task.extra.is_empty()
+        && task.log_index.is_none()
+        && task.logs.is_none()
         && task.retry_policy.extra.is_empty()
         && task
             .events
@@ -130,13 +138,22 @@ fn fits(task: &Task) -> bool {
         && task.lease_id.is_some() == task.lease_expires_at.is_some()
         && task.events.len() <= EVENTS_MAX
         && task.tags.len() <= TAGS_MAX
-        && task.min_reader == min_reader(task.ordering_key.is_some())
+        && task.min_reader
+            == min_reader(
+                task.ordering_key.is_some(),
+                task.limit_key.is_some(),
+                task.idempotency_hold != KeyHold::Kept,
+            )
         && (task.ordering_key.is_some() || has_no_order(task))
 }
 
 /// The `min_reader` of a record in this form, which does not store it: an older version does not know the flags of the fields that need it.
-fn min_reader(is_ordered: bool) -> u64 {
-    if is_ordered { ORDERING_READER } else { 0 }
+fn min_reader(is_ordered: bool, has_limit_key: bool, is_unique: bool) -> u64 {
+    match (has_limit_key || is_unique, is_ordered) {
+        (true, _) => LIMIT_READER.max(UNIQUE_READER),
+        (false, true) => ORDERING_READER,
+        (false, false) => 0,
+    }
 }
 
 fn has_no_order(task: &Task) -> bool {

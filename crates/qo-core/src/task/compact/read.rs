@@ -1,8 +1,8 @@
 //! Decoding of a record from untrusted bytes.
 
 use super::super::{
-    DecodeError, Event, EventAction, History, IdempotencyScope, OnFailure, Progress, Status, Task,
-    TaskRetryPolicy,
+    DecodeError, Event, EventAction, History, IdempotencyScope, KeyHold, OnFailure, Progress,
+    Status, Task, TaskRetryPolicy,
 };
 use super::{broken, event_has, has, min_reader, newer};
 use crate::id::{LeaseId, OpId, TaskId};
@@ -69,6 +69,9 @@ impl<'a> Reader<'a> {
         let ordering_key = self.maybe(has(has::ORDERING), Self::parsed)?;
         let ordering_on_failure = self.maybe(has(has::ORDERING), Self::on_failure)?;
         let ordering_turn = self.maybe(has(has::ORDERING_TURN), Self::number)?;
+        let max_wait_ms = self.maybe(has(has::MAX_WAIT), Self::number)?;
+        let limit_key = self.maybe(has(has::LIMIT_KEY), Self::parsed)?;
+        let idempotency_hold = self.maybe(has(has::KEY_HOLD), Self::key_hold)?;
         let events = self.list(EVENTS_MAX, |of| of.event(created_at))?;
         Ok(Task {
             id,
@@ -82,6 +85,7 @@ impl<'a> Reader<'a> {
             sequence,
             available_at,
             expires_at,
+            max_wait_ms,
             started_at,
             lease_expires_at,
             input,
@@ -98,20 +102,24 @@ impl<'a> Reader<'a> {
             worker_id,
             lease_id,
             attempt,
+            log_index: None,
             last_error,
             idempotency_key,
             idempotency_scope,
             idempotency_until,
+            idempotency_hold: idempotency_hold.unwrap_or_default(),
             tags: tags.unwrap_or_default(),
             traceparent,
             progress,
             cancel_requested: has(has::CANCEL),
             events: History::of(events),
             events_dropped: events_dropped.unwrap_or(0),
-            min_reader: min_reader(has(has::ORDERING)),
+            min_reader: min_reader(has(has::ORDERING), limit_key.is_some(), has(has::KEY_HOLD)),
             ordering_key,
             ordering_on_failure: ordering_on_failure.unwrap_or_default(),
             ordering_turn: ordering_turn.unwrap_or(0),
+            limit_key,
+            logs: None,
             extra: crate::extra::Extra::default(),
         })
     }
@@ -207,6 +215,14 @@ impl<'a> Reader<'a> {
             .into_iter()
             .find(|policy| *policy as u8 == number)
             .ok_or_else(|| newer("its failure policy is unknown"))
+    }
+
+    fn key_hold(&mut self) -> Result<KeyHold, DecodeError> {
+        let number = self.byte()?;
+        KeyHold::ALL
+            .into_iter()
+            .find(|hold| *hold as u8 == number)
+            .ok_or_else(|| newer("how long it holds its key is unknown"))
     }
 
     fn scope(&mut self) -> Result<IdempotencyScope, DecodeError> {

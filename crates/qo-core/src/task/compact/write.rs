@@ -1,6 +1,6 @@
 //! Encoding of a record.
 
-use super::super::{Event, Task};
+use super::super::{Event, KeyHold, Task};
 use super::{FORM, event_has, has};
 use crate::json::Json;
 use crate::payload::PayloadRef;
@@ -105,6 +105,15 @@ impl Writer {
         if task.ordering_turn > 0 {
             self.number(task.ordering_turn);
         }
+        if let Some(max_wait_ms) = task.max_wait_ms {
+            self.number(max_wait_ms);
+        }
+        if let Some(key) = &task.limit_key {
+            self.text(key.as_str());
+        }
+        if task.idempotency_hold != KeyHold::Kept {
+            self.0.push(task.idempotency_hold as u8);
+        }
         self.number(task.events.len() as u64);
         for event in task.events.iter() {
             self.event(event, created_at);
@@ -199,6 +208,9 @@ fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
         (task.events_dropped > 0, has::DROPPED),
         (task.ordering_key.is_some(), has::ORDERING),
         (task.ordering_turn > 0, has::ORDERING_TURN),
+        (task.max_wait_ms.is_some(), has::MAX_WAIT),
+        (task.limit_key.is_some(), has::LIMIT_KEY),
+        (task.idempotency_hold != KeyHold::Kept, has::KEY_HOLD),
     ]
     .into_iter()
     .fold(

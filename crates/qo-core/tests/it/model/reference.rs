@@ -15,6 +15,7 @@ pub(crate) struct ModelTask {
     pub(crate) before_archive: Status,
     pub(crate) available_at: i64,
     pub(crate) expires_at: Option<i64>,
+    pub(crate) max_wait: Option<i64>,
     pub(crate) order: usize,
     pub(crate) lease: Option<u64>,
     pub(crate) lease_until: i64,
@@ -28,12 +29,48 @@ pub(crate) struct ModelTask {
     pub(crate) stops_on_failure: bool,
     /// When it joined its line, counted with the submits.
     pub(crate) place: usize,
+    pub(crate) limit_key: Option<usize>,
+}
+
+/// The number of limits: of a queue, of a type and of a limit key.
+pub(crate) const LIMITS: usize = 3;
+/// The window of starts, and the steps in which they are counted.
+pub(crate) const WINDOW: i64 = 6_000;
+const STEP: i64 = WINDOW / 60;
+
+/// A limit of the model.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ModelLimit {
+    pub(crate) concurrent: Option<usize>,
+    pub(crate) starts: Option<usize>,
+    /// The ends of the steps in which attempts started.
+    pub(crate) started: Vec<i64>,
+}
+
+impl ModelLimit {
+    fn applies_to(number: usize, task: &ModelTask) -> bool {
+        match number {
+            0 => task.queue == 1,
+            1 => task.task_type == 1,
+            _ => task.limit_key == Some(0),
+        }
+    }
+}
+
+/// The settings of a queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ModelSettings {
+    pub(crate) retries: Option<u32>,
+    pub(crate) wait: Option<i64>,
+    pub(crate) waiting_limit: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Model {
+    pub(crate) settings: [ModelSettings; 2],
     pub(crate) tasks: Vec<ModelTask>,
     pub(crate) paused: Vec<usize>,
+    pub(crate) limits: [Option<ModelLimit>; LIMITS],
     submits: usize,
 }
 
@@ -42,10 +79,10 @@ impl Model {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
 
-    /// Returns the id of the resulting task, and whether it existed before.
-    pub(crate) fn submit(&mut self, mut new: ModelTask, now: i64) -> (u64, bool) {
+    /// Returns the id of the resulting task, and whether it existed before; `None` if the queue is full.
+    pub(crate) fn submit(&mut self, mut new: ModelTask, now: i64) -> Option<(u64, bool)> {
         if self.tasks.iter().any(|task| task.id == new.id) {
-            return (new.id, true);
+            return Some((new.id, true));
         }
         // A key belongs to the task that was submitted with it last.
         let same_key =
@@ -58,14 +95,20 @@ impl Model {
         if let Some(holder) =
             holder.filter(|holder| holder.key_until.is_none_or(|until| now < until))
         {
-            return (holder.id, true);
+            return Some((holder.id, true));
+        }
+        let waits = |task: &&ModelTask| task.queue == new.queue && task.status == Status::Pending;
+        let waiting = self.tasks.iter().filter(waits).count();
+        let limit = self.settings[new.queue].waiting_limit;
+        if limit.is_some_and(|limit| waiting >= limit) {
+            return None;
         }
         self.submits += 1;
         let id = new.id;
         new.order = self.submits;
         new.place = self.submits;
         self.tasks.push(new);
-        (id, false)
+        Some((id, false))
     }
 
     /// Lets a replayed task join its line again, behind all others.
@@ -93,6 +136,24 @@ impl Model {
         heads.map(|task| task.id).collect()
     }
 
+    /// The limits that have no room.
+    fn full_limits(&self, now: i64) -> Vec<usize> {
+        let is_full = |number: &usize| {
+            let Some(limit) = &self.limits[*number] else {
+                return false;
+            };
+            let running = self.tasks.iter().filter(|task| {
+                task.status == Status::Running && ModelLimit::applies_to(*number, task)
+            });
+            let running = running.count();
+            let started = limit.started.iter().filter(|end| **end + WINDOW > now);
+            let started = started.count();
+            limit.concurrent.is_some_and(|max| running >= max)
+                || limit.starts.is_some_and(|max| started >= max)
+        };
+        (0..LIMITS).filter(is_full).collect()
+    }
+
     /// Returns due tasks, the most urgent first, and cancels expired ones on the way.
     pub(crate) fn claim(
         &mut self,
@@ -104,11 +165,17 @@ impl Model {
         let mut claimed = Vec::new();
         while claimed.len() < leases.len() {
             let heads = self.heads();
+            let full = self.full_limits(now);
             let paused = &self.paused;
             let next = self
                 .tasks
                 .iter_mut()
                 .filter(|task| heads.contains(&task.id))
+                .filter(|task| {
+                    !full
+                        .iter()
+                        .any(|limit| ModelLimit::applies_to(*limit, task))
+                })
                 .filter(|task| task.status == Status::Pending && task.available_at <= now)
                 .filter(|task| {
                     queue.is_none_or(|queue| queue == task.queue) && !paused.contains(&task.queue)
@@ -116,8 +183,8 @@ impl Model {
                 .filter(|task| task_type.is_none_or(|task_type| task_type == task.task_type))
                 .min_by_key(|task| (task.priority, task.available_at, task.order));
             let Some(task) = next else { break };
-            if task.expires_at.is_some_and(|at| at <= now) {
-                task.end(Status::Cancelled);
+            if let Some(end) = task.overdue(now) {
+                task.end(end);
                 continue;
             }
             task.status = Status::Running;
@@ -125,6 +192,14 @@ impl Model {
             task.lease = Some(leases[claimed.len()]);
             task.lease_until = now + 60_000;
             claimed.push(task.id);
+            for (number, limit) in self.limits.iter_mut().enumerate() {
+                if let Some(limit) = limit
+                    && limit.starts.is_some()
+                    && ModelLimit::applies_to(number, task)
+                {
+                    limit.started.push((now.div_euclid(STEP) + 1) * STEP);
+                }
+            }
         }
         claimed
     }
@@ -133,9 +208,10 @@ impl Model {
         for task in &mut self.tasks {
             if task.status == Status::Running && task.lease_until < now {
                 task.failed_attempt(now);
-            } else if task.status == Status::Pending && task.expires_at.is_some_and(|at| at <= now)
+            } else if task.status == Status::Pending
+                && let Some(end) = task.overdue(now)
             {
-                task.end(Status::Cancelled);
+                task.end(end);
             }
         }
     }
@@ -144,6 +220,15 @@ impl Model {
 impl ModelTask {
     pub(crate) fn stops_line(&self) -> bool {
         self.ordering_key.is_some() && self.stops_on_failure && self.status == Status::Failed
+    }
+
+    /// How a pending task ends that was not claimed in time: whichever of the two ends comes first decides.
+    fn overdue(&self, now: i64) -> Option<Status> {
+        let expired = self.expires_at.map(|at| (at, Status::Cancelled));
+        let waited = (self.max_wait).map(|wait| (self.available_at + wait, Status::Failed));
+        let ends = expired.into_iter().chain(waited);
+        let (at, status) = ends.min_by_key(|(at, _)| *at)?;
+        (at <= now).then_some(status)
     }
 
     fn is_in_line(&self) -> bool {

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use qo_core::document::DocumentChange;
 use qo_core::queue_state::{Changes, Claim, CommandOutcome, Request, StateCommand};
 use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
-use qo_core::{Action, Jitter, QueueState, Status, Submission, Task, TaskId};
+use qo_core::{
+    Action, DocumentId, DocumentKind, Jitter, Json, Limit, PauseNote, PauseTarget, QueueSettings,
+    QueueState, Rejection, StartLimit, Status, Submission, Task, TaskId,
+};
 
 use super::Step;
-use super::reference::{Model, ModelTask};
+use super::reference::{LIMITS, Model, ModelLimit, ModelSettings, ModelTask, WINDOW};
 use crate::support::{at, id, json, lease, op, submission};
 
 const QUEUES: [&str; 2] = ["default", "bulk"];
@@ -44,12 +48,20 @@ impl ModelRun {
 
     pub(crate) fn step(&mut self, (kind, a, b, elapsed_ms): Step) -> Result<(), String> {
         self.now += i64::from(elapsed_ms) * if kind.is_multiple_of(16) { 4 } else { 1 } / 8;
+        if kind >= 248 {
+            self.set_limit(a, b)?;
+            return self.compare();
+        }
         match kind % 24 {
             0..=4 => self.submit(a, b),
             5..=9 => self.claim(a, b),
             10..=17 => self.worker(kind % 24, a, b),
             18 => {
                 self.expire();
+                Ok(())
+            }
+            19 if b.is_multiple_of(2) => {
+                self.set(a, b);
                 Ok(())
             }
             19 => {
@@ -116,16 +128,19 @@ impl ModelRun {
         let expires_at = b.is_multiple_of(7).then_some(available_at + 3_000);
         let key = a.is_multiple_of(5).then_some(usize::from(b) % 3);
         let key_until = b.is_multiple_of(2).then_some(self.now + 10_000);
-        let max_retries = u32::from(b % 3);
+        let named_retries = (!b.is_multiple_of(11)).then_some(u32::from(b % 3));
+        let settings = self.model.settings[queue];
+        let max_retries = named_retries.or(settings.retries).unwrap_or(3);
         let ordering_key = a.is_multiple_of(2).then_some(usize::from(b) % 2);
         let stops_on_failure = b.is_multiple_of(5);
+        let limit_key = (a % 3 < 2).then_some(usize::from(a % 3));
         let mut new = Submission {
             queue: QUEUES[queue].parse().unwrap(),
             task_type: TYPES[task_type].parse().unwrap(),
             priority,
             available_at: Some(at(available_at)),
             expires_at: expires_at.map(at),
-            max_retries,
+            max_retries: named_retries,
             idempotency: key.map(|key| Idempotency {
                 key: format!("key-{key}").parse().unwrap(),
                 scope: IdempotencyScope::default(),
@@ -139,10 +154,11 @@ impl ModelRun {
                     OnFailure::Continue
                 },
             }),
+            limit_key: limit_key.map(|key| format!("account-{key}").parse().unwrap()),
             ..submission(number)
         };
         new.retry_policy.jitter_percent = 0.0;
-        let (expected, duplicate) = self.model.submit(
+        let expected = self.model.submit(
             ModelTask {
                 id: number,
                 queue,
@@ -154,6 +170,7 @@ impl ModelRun {
                 before_archive: Status::Failed,
                 available_at,
                 expires_at,
+                max_wait: settings.wait,
                 order: 0,
                 lease: None,
                 lease_until: 0,
@@ -165,10 +182,18 @@ impl ModelRun {
                 ordering_key,
                 stops_on_failure,
                 place: 0,
+                limit_key,
             },
             self.now,
         );
         let (outcome, _) = self.apply(Request::Submit(Box::new(new)));
+        let Some((expected, duplicate)) = expected else {
+            let full = Rejection::QueueFull {
+                queue: QUEUES[queue].parse().unwrap(),
+                limit: settings.waiting_limit.unwrap_or_default() as u64,
+            };
+            return same(&outcome, &CommandOutcome::Rejected(full));
+        };
         self.submitted.insert(expected);
         self.purged.remove(&expected);
         same(
@@ -178,6 +203,35 @@ impl ModelRun {
                 duplicate,
             },
         )
+    }
+
+    /// Sets or removes the settings of a queue.
+    fn set(&mut self, a: u8, b: u8) {
+        let queue = usize::from(a) % 2;
+        let choice = usize::from(b) / 2;
+        let settings = ModelSettings {
+            retries: [None, Some(1), Some(0)][choice % 3],
+            wait: [None, Some(2_500), None, Some(700)][choice % 4],
+            waiting_limit: [None, Some(2), Some(4), None, Some(1)][choice % 5],
+        };
+        let stored = QueueSettings {
+            max_retries: settings.retries,
+            max_wait_ms: settings.wait.map(i64::unsigned_abs),
+            max_waiting: settings.waiting_limit.map(|limit| limit as u64),
+            ..QueueSettings::NONE
+        };
+        let id = QueueSettings::document_id(&QUEUES[queue].parse().unwrap());
+        let expected = self.state.document(&id).map(|document| document.op_id);
+        let body = (!stored.is_empty()).then(|| Json::from_value(&stored).unwrap());
+        self.ops += 1;
+        let op = op(self.ops);
+        let change = DocumentChange { expected, body, op };
+        self.apply(Request::Document(id, change));
+        self.model.settings[queue] = settings;
+        assert_eq!(
+            *self.state.settings(&QUEUES[queue].parse().unwrap()),
+            stored
+        );
     }
 
     fn claim(&mut self, a: u8, b: u8) -> Result<(), String> {
@@ -327,6 +381,7 @@ impl ModelRun {
                         task.status = Status::Pending;
                         task.set_due(now);
                         task.expires_at = None;
+                        task.max_wait = None;
                         task.retries = 0;
                         task.explained += 1;
                     }
@@ -404,13 +459,56 @@ impl ModelRun {
 
     fn pause(&mut self, a: u8) {
         let queue = usize::from(a) % 2;
-        let name = QUEUES[queue].parse().unwrap();
+        let name = PauseTarget::Queue(QUEUES[queue].parse().unwrap());
         self.model.paused.retain(|paused| *paused != queue);
         if a % 4 == 3 {
             self.model.paused.push(queue);
-            self.apply(Request::Pause(name));
+            self.apply(Request::Pause(name, PauseNote::default()));
         } else {
             self.apply(Request::Resume(name));
+        }
+    }
+
+    /// Creates, changes or removes a limit.
+    fn set_limit(&mut self, a: u8, b: u8) -> Result<(), String> {
+        let number = usize::from(a) % LIMITS;
+        let limit_id = DocumentId {
+            kind: DocumentKind::Limits,
+            name: format!("limit-{number}").parse().unwrap(),
+        };
+        let body = (!b.is_multiple_of(4)).then(|| {
+            let concurrent = (b & 3 != 2).then_some(u32::from(b >> 2) % 3 + 1);
+            let starts = (b & 3 != 1).then_some(u32::from(b >> 4) % 3 + 1);
+            let known = self.model.limits[number].take().unwrap_or_default();
+            self.model.limits[number] = Some(ModelLimit {
+                concurrent: concurrent.map(|max| max as usize),
+                starts: starts.map(|max| max as usize),
+                ..known
+            });
+            let limit = Limit {
+                queue: (number == 0).then(|| QUEUES[1].parse().unwrap()),
+                task_type: (number == 1).then(|| TYPES[1].parse().unwrap()),
+                limit_key: (number == 2).then(|| "account-0".parse().unwrap()),
+                concurrent,
+                starts: starts.map(|max| StartLimit {
+                    max,
+                    window_ms: WINDOW.unsigned_abs(),
+                }),
+                ..Limit::default()
+            };
+            limit.to_json().unwrap()
+        });
+        if body.is_none() {
+            self.model.limits[number] = None;
+        }
+        let change = DocumentChange {
+            expected: self.state.document(&limit_id).map(|known| known.op_id),
+            body,
+            op: op(1_000_000 + self.ops),
+        };
+        match self.apply(Request::Document(limit_id, change)) {
+            (CommandOutcome::DocumentSet { .. }, _) => self.state.check_consistency(),
+            (outcome, _) => Err(format!("{outcome:?}")),
         }
     }
 
@@ -546,7 +644,10 @@ impl ModelRun {
             self.pause(queue);
         }
         // Promise 5: each round moves time past every lease and every delay.
-        for _ in 0..8 {
+        for _ in 0..64 {
+            if (self.state.tasks()).all(|task| task.status.is_terminal()) {
+                break;
+            }
             self.now += 120_000;
             self.expire();
             self.now += 20_000;

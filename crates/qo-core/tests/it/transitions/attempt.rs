@@ -1,6 +1,7 @@
-use qo_core::limits::ERROR_MAX_BYTES;
+use qo_core::limits::{ATTEMPT_LOG_MAX_BYTES, ERROR_MAX_BYTES};
+use qo_core::task::{decode, decode_compact, encode, encode_compact};
 use qo_core::transition::{Failure, FailureKind, ProgressReport, submit};
-use qo_core::{Action, Jitter, Rejection, Status, Submission, Task};
+use qo_core::{Action, Command, Jitter, Rejection, Status, Submission, Task};
 
 use super::{apply, assert_rejected};
 use crate::support::{at, claim, complete, fail, in_status, json, lease, op, running, submission};
@@ -183,7 +184,7 @@ fn a_permanent_failure_is_final() {
 #[test]
 fn no_retries_means_one_attempt() {
     let once = Submission {
-        max_retries: 0,
+        max_retries: Some(0),
         ..submission(1)
     };
     let task = apply(&submit(once, op(1), at(0)).unwrap(), claim(1), at(0));
@@ -260,4 +261,42 @@ fn a_long_error_is_truncated_not_rejected() {
     let error = task.last_error.unwrap();
     assert!(error.len() <= ERROR_MAX_BYTES && error.len() > ERROR_MAX_BYTES - 8);
     assert!(task.events.last().unwrap().error.as_deref().unwrap().len() <= 512);
+}
+
+#[test]
+fn the_end_of_an_attempt_keeps_its_log() {
+    let mut task = submit(submission(1), op(1), at(0)).unwrap();
+    for attempt in 1..=5_u32 {
+        let now = at(10 * i64::from(attempt));
+        task = apply(&task, claim(u64::from(attempt)), now);
+        let text = match attempt {
+            4 => "x".repeat(100_000),
+            _ => format!("attempt {attempt}\n"),
+        };
+        let logged = |action| Action::Logged {
+            log: text.clone().into(),
+            action: Box::new(action),
+        };
+        let release = |number| Action::Release {
+            lease: lease(number),
+        };
+        let mut rejected = task.clone();
+        let action = logged(release(99));
+        let stale = rejected.apply(Command { op: op(2), action }, now);
+        assert!(stale.is_err() && rejected == task);
+        let plain = apply(&task, release(u64::from(attempt)), now);
+        let with_log = apply(&task, logged(release(u64::from(attempt))), now);
+        assert_eq!(with_log.logs().last().unwrap().attempt, attempt);
+        // It changes nothing else.
+        assert_eq!(with_log.clone().without_logs(), plain.without_logs());
+        task = with_log;
+    }
+    let attempts: Vec<_> = task.logs().iter().map(|log| log.attempt).collect();
+    assert_eq!(attempts, [3, 4, 5]);
+    assert_eq!(&*task.logs()[2].text, "attempt 5\n");
+    let long = &task.logs()[1].text;
+    assert!(long.starts_with('…') && long.len() <= ATTEMPT_LOG_MAX_BYTES);
+    assert_eq!(decode(&encode(&task).unwrap()).unwrap(), task);
+    let compact = encode_compact(&task, true).unwrap();
+    assert_eq!(decode_compact(&compact).unwrap(), task);
 }

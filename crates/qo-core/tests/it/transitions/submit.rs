@@ -59,14 +59,17 @@ fn out_of_bounds_fields_are_rejected_by_name() {
     };
     assert_eq!(field(rejected(|s| s.priority = 10)), "priority");
     assert_eq!(
-        field(rejected(|s| s.timeout_seconds = 0)),
+        field(rejected(|s| s.timeout_seconds = Some(0))),
         "timeout_seconds"
     );
     assert_eq!(
-        field(rejected(|s| s.timeout_seconds = u64::MAX)),
+        field(rejected(|s| s.timeout_seconds = Some(u64::MAX))),
         "timeout_seconds"
     );
-    assert_eq!(field(rejected(|s| s.max_retries = u32::MAX)), "max_retries");
+    assert_eq!(
+        field(rejected(|s| s.max_retries = Some(u32::MAX))),
+        "max_retries"
+    );
     assert_eq!(
         field(rejected(
             |s| s.tags = vec!["x".parse().unwrap(); TAGS_MAX + 1]

@@ -8,8 +8,10 @@ use qo_check::{
 };
 use qo_core::keys::QUARANTINE_PREFIX;
 use qo_core::task::decode;
+use qo_core::{DocumentKind, Limit};
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
+use qo_engine::api::DocumentQuery;
 
 use super::bucket::Bucket;
 
@@ -55,12 +57,19 @@ pub(super) async fn check(
         Tolerance::None | Tolerance::WrongClocks => Excuse::always(Some(VICTIM)),
         Tolerance::Deaths => Excuse::always(None),
     };
+    let query = DocumentQuery::all(DocumentKind::Limits);
+    let documents = engine.documents(&query).await.unwrap();
+    let limits: Vec<_> = documents
+        .into_iter()
+        .map(|document| (document.id.name, Limit::read(&document.body).unwrap()))
+        .collect();
     let checked = History {
         versions: &versions,
         calls: &log.calls(),
         excuses: &[excuse],
         damaged: &BTreeSet::new(),
         unreadable: &unreadable,
+        limits: &limits,
         conditions: Conditions {
             punctual: tolerance != Tolerance::WrongClocks,
             renewals_once: true,

@@ -12,11 +12,13 @@
 mod bucket;
 mod checker;
 mod clocks;
+mod limited;
 mod ordered;
 mod process;
 mod resumed;
 mod scenario;
 mod stage;
 mod strike;
+mod unique;
 mod upkeep;
 mod zombie;

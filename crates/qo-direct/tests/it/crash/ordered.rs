@@ -117,7 +117,7 @@ pub(super) async fn ordered_expiry(stage: &Stage) -> ProgramResult {
 
 pub(super) async fn ordered_lease_expiry(stage: &Stage) -> ProgramResult {
     let request = SubmitRequest {
-        max_retries: 0,
+        max_retries: Some(0),
         ..ordered(stage, OnFailure::Continue)
     };
     stage.actor.submit(request).await?;

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use qo_fixtures::in_paused_time;
 use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
 
@@ -143,12 +144,7 @@ pub(super) fn strike_everywhere(scenario: Scenario) {
 
 /// Runs a program once, in paused time, and checks the result. Returns the number of its requests, and whether the fault struck.
 fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    in_paused_time(async {
         let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
         let bucket = if scenario.keeps_versions() {
             Bucket::versioned()

@@ -108,7 +108,7 @@ async fn wake_up(since: Since, what: Attempted) {
 
     let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
     request.id = Some(zombie.runtime.new_task_id());
-    request.max_retries = u32::from(since != Since::Failed);
+    request.max_retries = Some(u32::from(since != Since::Failed));
     zombie.submit(request).await.unwrap();
     let task = zombie.claim(1, 0).await.unwrap().pop().unwrap();
     while other.engine.get(task.id).await.unwrap().status == Status::Running {

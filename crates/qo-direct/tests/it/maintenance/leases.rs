@@ -60,7 +60,7 @@ async fn the_last_retry_fails_the_task() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let mut request = super::request();
-    request.max_retries = 1;
+    request.max_retries = Some(1);
     let id = engine.submit(request).await.unwrap().task.id;
     for expected in [Status::Pending, Status::Failed] {
         claim(&engine).await;

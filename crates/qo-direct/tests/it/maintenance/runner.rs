@@ -166,16 +166,8 @@ async fn maintenance_survives_an_unresponsive_store() {
 async fn every_task_finishes_after_the_faults_stop() {
     for seed in 0..12 {
         let bucket = Bucket::new();
-        let faults = [
-            FaultKind::LostRequest,
-            FaultKind::LostResponse,
-            FaultKind::LateApply,
-            FaultKind::DuplicateApply,
-            FaultKind::Conflict,
-            FaultKind::ErrorAfterApply,
-            FaultKind::StaleList,
-        ];
-        let plan = FaultPlan::none().with_each(faults, 0.05);
+        let transient = FaultPlan::none().with_each(FaultKind::TRANSIENT.iter().copied(), 0.05);
+        let plan = transient.with_each([FaultKind::StaleList], 0.05);
         let store = FaultStore::new(bucket.objects(), bucket.runtime.clone(), plan, seed);
         let store = std::sync::Arc::new(store);
         let dying = bucket.engine_on(store.clone());

@@ -10,7 +10,8 @@ mod static_texts;
 mod translate;
 
 use qo_core::{
-    BlobAddress, DocumentKind, DocumentName, LeaseId, QueueName, Status, TaskId, Timestamp,
+    BlobAddress, DocumentKind, DocumentName, LeaseId, QueueName, Status, TaskId, TaskType,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +104,11 @@ pub enum Condition {
     LineFull {
         limit: u64,
     },
+    /// As many tasks wait in the queue as its settings allow.
+    QueueFull {
+        queue: QueueName,
+        limit: u64,
+    },
     StoreNotFound {
         key: String,
     },
@@ -151,6 +157,8 @@ pub enum Condition {
     BadRequest,
     QueuePaused {
         queues: Vec<QueueName>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        types: Vec<TaskType>,
     },
     NotVersioned,
     /// `leader` is the address of the leader, if it is known.
@@ -158,12 +166,16 @@ pub enum Condition {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         leader: Option<String>,
     },
-    QueueFull {
+    ObjectFull {
         size: u64,
         limit: u64,
     },
     /// There is no such schedule.
     ScheduleNotFound {
+        name: String,
+    },
+    /// There is no such limit.
+    LimitNotFound {
         name: String,
     },
     /// Somebody else changed the document.
@@ -270,6 +282,7 @@ pub enum RetryRule {
 
 impl Condition {
     /// The code, the status and the title.
+    #[expect(clippy::too_many_lines, reason = "it is a table")]
     fn row(&self) -> (&'static str, u16, &'static str) {
         match self {
             Self::NotFound { .. } => ("not_found", 404, "Task not found"),
@@ -305,6 +318,7 @@ impl Condition {
                 429,
                 "Too many tasks with this ordering key wait",
             ),
+            Self::QueueFull { .. } => ("queue_full", 429, "The queue is full"),
             Self::StoreNotFound { .. } => {
                 ("store_not_found", 500, "An object is missing in the store")
             }
@@ -327,10 +341,11 @@ impl Condition {
             Self::Contended { .. } => ("contended", 409, "Other processes keep changing the task"),
             Self::PayloadTooLarge { .. } => ("payload_too_large", 413, "The payload is too large"),
             Self::BadRequest => ("bad_request", 400, "The request is invalid"),
-            Self::QueuePaused { .. } => ("queue_paused", 409, "The queue is paused"),
+            Self::QueuePaused { .. } => ("queue_paused", 409, "The queue or type is paused"),
             Self::NotLeader { .. } => ("not_leader", 503, "Another process serves this queue"),
-            Self::QueueFull { .. } => ("queue_full", 507, "The queue is full"),
+            Self::ObjectFull { .. } => ("object_full", 507, "The queue's object is full"),
             Self::ScheduleNotFound { .. } => ("schedule_not_found", 404, "Schedule not found"),
+            Self::LimitNotFound { .. } => ("limit_not_found", 404, "Limit not found"),
             Self::SettingsConflict { .. } => (
                 "settings_conflict",
                 409,

@@ -33,10 +33,10 @@ pub(super) fn error_of(
             Some(field) => EngineError::PayloadTooLarge { field, size, limit },
             None => EngineError::BadRequest(detail),
         },
-        Condition::QueuePaused { queues } => EngineError::QueuePaused { queues },
+        Condition::QueuePaused { queues, types } => EngineError::QueuePaused { queues, types },
         Condition::NotVersioned => EngineError::NotVersioned,
         Condition::NotLeader { .. } => EngineError::NotLeader,
-        Condition::QueueFull { size, limit } => EngineError::QueueFull { size, limit },
+        Condition::ObjectFull { size, limit } => EngineError::ObjectFull { size, limit },
         Condition::SettingsConflict { kind, name } => EngineError::DocumentConflict {
             id: DocumentId { kind, name },
         },
@@ -126,6 +126,10 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
         },
         Condition::StopsLine { action } => Rejection::StopsLine {
             action: static_text(action)?,
+        },
+        Condition::QueueFull { queue, limit } => Rejection::QueueFull {
+            queue: queue.clone(),
+            limit: *limit,
         },
         Condition::LineFull { limit } => Rejection::LineFull { limit: *limit },
         Condition::BadRetryPolicy { rule } => Rejection::RetryPolicy(match rule {

@@ -15,6 +15,8 @@ const TEXTS: &[&str] = &[
     "delay_ms",
     "input",
     "output",
+    "idempotency_key",
+    "available_at",
     // Allowed values.
     "0 to 9",
     "1 to 2592000 (30 days)",
@@ -24,6 +26,9 @@ const TEXTS: &[&str] = &[
     "a number from 0 to 100",
     "1 ms to 30 days",
     "at most a year",
+    "given, if it says how long the key is held or what happens on a conflict",
+    "in the future, if a waiting task is postponed to it",
+    "small enough for the task's record, if it may replace another one",
     // Actions.
     "claim",
     "renew",
@@ -36,6 +41,7 @@ const TEXTS: &[&str] = &[
     "expire",
     "cancel",
     "run now",
+    "amend",
     "replay",
     "archive",
     "unarchive",

@@ -6,6 +6,7 @@ use qo_store::StoreError;
 
 use super::*;
 
+#[expect(clippy::too_many_lines, reason = "it is a list")]
 fn every_error() -> Vec<EngineError> {
     let id = TaskId::from_random(1);
     let key = || "tasks/0/x.json".to_owned();
@@ -89,10 +90,16 @@ fn every_error() -> Vec<EngineError> {
         EngineError::BadRequest("the cursor is invalid".to_owned()),
         EngineError::QueuePaused {
             queues: vec!["a".parse().unwrap()],
+            types: vec!["t".parse().unwrap()],
         },
         EngineError::NotVersioned,
         EngineError::NotLeader,
-        EngineError::QueueFull { size: 2, limit: 1 },
+        EngineError::ObjectFull { size: 2, limit: 1 },
+        Rejection::QueueFull {
+            queue: "a".parse().unwrap(),
+            limit: 7,
+        }
+        .into(),
         document_conflict(),
         EngineError::Closed,
     ];

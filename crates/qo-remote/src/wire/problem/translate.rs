@@ -34,12 +34,13 @@ fn condition_of(error: &EngineError) -> Condition {
             limit: *limit,
         },
         EngineError::BadRequest(_) => Condition::BadRequest,
-        EngineError::QueuePaused { queues } => Condition::QueuePaused {
+        EngineError::QueuePaused { queues, types } => Condition::QueuePaused {
             queues: queues.clone(),
+            types: types.clone(),
         },
         EngineError::NotVersioned => Condition::NotVersioned,
         EngineError::NotLeader => Condition::NotLeader { leader: None },
-        EngineError::QueueFull { size, limit } => Condition::QueueFull {
+        EngineError::ObjectFull { size, limit } => Condition::ObjectFull {
             size: *size,
             limit: *limit,
         },
@@ -98,6 +99,10 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
         },
         Rejection::StopsLine { action } => Condition::StopsLine {
             action: (*action).to_owned(),
+        },
+        Rejection::QueueFull { queue, limit } => Condition::QueueFull {
+            queue: queue.clone(),
+            limit: *limit,
         },
         Rejection::LineFull { limit } => Condition::LineFull { limit: *limit },
         Rejection::RetryPolicy(rule) => Condition::BadRetryPolicy {

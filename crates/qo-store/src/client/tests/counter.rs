@@ -14,6 +14,7 @@ use crate::client::RetryConfig;
 use crate::client::testing::Fault;
 use crate::error::StoreError;
 use crate::runtime::RuntimeExt;
+use crate::wrap::testing::in_paused_time;
 use crate::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
 /// A counter that records every operation applied to it.
@@ -125,17 +126,10 @@ fn wrapped(
     faults_percent: u64,
     repeats_requests: bool,
 ) -> Breakable {
-    let mut kinds = vec![
-        FaultKind::LostRequest,
-        FaultKind::LostResponse,
-        FaultKind::LateApply,
-        FaultKind::Conflict,
-        FaultKind::ErrorAfterApply,
-        FaultKind::Unavailable,
-        FaultKind::TornRead,
-    ];
-    if repeats_requests {
-        kinds.push(FaultKind::DuplicateApply);
+    let mut kinds = FaultKind::TRANSIENT.to_vec();
+    kinds.extend([FaultKind::Unavailable, FaultKind::TornRead]);
+    if !repeats_requests {
+        kinds.retain(|kind| *kind != FaultKind::DuplicateApply);
     }
     #[expect(clippy::cast_precision_loss, reason = "both are small")]
     let rate = faults_percent as f64 / 100.0 / kinds.len() as f64;
@@ -264,17 +258,12 @@ async fn race(
 }
 
 /// Runs one case in a runtime of its own with paused time.
-fn in_paused_time(
+fn run_case(
     seed: u64,
     break_it: impl FnOnce(&Arc<dyn Runtime>) -> Breakable,
     size: Size,
 ) -> Result<(), TestCaseError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    in_paused_time(async {
         let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(seed));
         let breakable = break_it(&runtime);
         race(runtime, breakable, size).await
@@ -286,7 +275,7 @@ proptest! {
 
     #[test]
     fn a_success_is_applied_once_and_a_refusal_never(seed in any::<u64>(), size in sizes()) {
-        in_paused_time(seed, |runtime| drawn(runtime, size.faults_percent), size)?;
+        run_case(seed, |runtime| drawn(runtime, size.faults_percent), size)?;
     }
 
     #[test]
@@ -296,6 +285,6 @@ proptest! {
         repeats_requests in any::<bool>(),
     ) {
         let break_it = |runtime: &_| wrapped(runtime, seed, size.faults_percent, repeats_requests);
-        in_paused_time(seed, break_it, size)?;
+        run_case(seed, break_it, size)?;
     }
 }

@@ -89,6 +89,9 @@ impl FaultKind {
         Self::Terminate,
     ];
 
+    /// The kinds that a correct store shows when requests and responses are lost, delayed or repeated: the first ones of all.
+    pub const TRANSIENT: &'static [Self] = Self::ALL.split_at(6).0;
+
     /// The kinds that a fault store injects.
     pub const OF_STORES: [Self; 12] = [
         Self::LostRequest,

@@ -15,7 +15,7 @@ use qo_store::runtime::TokioRuntime;
 use super::{Fixture, get};
 
 const PROCESSES: usize = 16;
-const INCREMENTS: usize = 200;
+const INCREMENTS: usize = 50;
 
 const ROLE: &str = "QO_SQLITE_TEST_ROLE";
 const FILE: &str = "QO_SQLITE_TEST_FILE";

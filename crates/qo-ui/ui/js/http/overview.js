@@ -64,7 +64,7 @@ export class ServerOverview {
       activity,
       queues,
       pendingChecked: pending.next ? pending.tasks.length : undefined,
-      paused: new Map(Object.entries(stats.queues).filter(([, queue]) => queue.paused).map(([name]) => [name, undefined])),
+      pauses: pausesOf(stats),
       oldestDue: Number.isFinite(oldest) ? { at: oldest, how: 'exact' } : undefined,
     };
   }
@@ -159,4 +159,11 @@ function typesOf(stats) {
 
 function worse(a, b) {
   return a === 'exact' ? b : a;
+}
+
+/** What is paused. Older servers tell only which queues are. */
+function pausesOf(stats) {
+  const read = (pauses = {}) => Object.entries(pauses).map(([name, pause]) => [name, { ...pause, since: pause.since && Date.parse(pause.since) }]);
+  const queues = Object.entries(stats.queues).filter(([, queue]) => queue.paused).map(([name]) => [name, {}]);
+  return { queues: new Map([...queues, ...read(stats.pauses?.queues)]), types: new Map(read(stats.pauses?.types)) };
 }

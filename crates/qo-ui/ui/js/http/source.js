@@ -158,7 +158,7 @@ export class HttpSource {
 
   /** What a pending task waits for. */
   async waitsFor(task) {
-    if (task.status !== 'pending' || task.ordering_key === undefined) return undefined;
+    if (task.status !== 'pending') return undefined;
     return JSON.parse(await this.#client.request('GET', `/v1/tasks/${task.id}/waits_for`)).waits_for ?? undefined;
   }
 
@@ -255,9 +255,22 @@ export class HttpSource {
     return viewOf(readRecord(submitted.get('task') ?? response));
   }
 
-  async setPaused(queue, paused) {
+  async setPaused({ queue, type }, paused, reason) {
     this.#requireWritable();
-    await this.#client.request('POST', `/v1/queues/${encodeURIComponent(queue)}/${paused ? 'pause' : 'resume'}`);
+    const name = queue === undefined ? `types/${encodeURIComponent(type)}` : `queues/${encodeURIComponent(queue)}`;
+    const body = paused && reason ? JSON.stringify({ reason }) : undefined;
+    await this.#client.request('POST', `/v1/${name}/${paused ? 'pause' : 'resume'}`, body);
+  }
+
+  async queueSettings() {
+    try {
+      const { queues } = JSON.parse(await this.#client.request('GET', '/v1/queues'));
+      return new Map(queues.map(({ queue, settings }) => [queue, settings]));
+    } catch (error) {
+      // Older servers have no settings of queues.
+      if (error.kind === 'not_found' || error.kind === 'no_route') return new Map();
+      throw error;
+    }
   }
 
   async schedules() {
@@ -265,6 +278,16 @@ export class HttpSource {
       return JSON.parse(await this.#client.request('GET', '/v1/schedules')).schedules.map((schedule) => ({ ...schedule, ...timesOf(schedule) }));
     } catch (error) {
       // Older servers have no schedules.
+      if (error.kind === 'not_found') return [];
+      throw error;
+    }
+  }
+
+  async limits() {
+    try {
+      return JSON.parse(await this.#client.request('GET', '/v1/limits')).limits;
+    } catch (error) {
+      // Older servers have no limits.
       if (error.kind === 'not_found') return [];
       throw error;
     }

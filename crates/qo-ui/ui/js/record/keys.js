@@ -9,9 +9,10 @@ export const SHARDS = [...'0123456789abcdef'];
 const pad = (number, width) => String(number).padStart(width, '0');
 const UUID = '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}';
 const NAME = '[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}';
+const NAME_ONLY = new RegExp(`^${NAME}$`);
 const TASK_KEY = new RegExp(`^tasks/[0-9a-f]/(${UUID})\\.json$`);
-const READY_KEY = new RegExp(`^ready/(${NAME})/(${NAME})/([0-9])/(\\d{15})/(${UUID})$`);
-const LATER_KEY = new RegExp(`^later/(\\d{15})/(${UUID})/(${NAME})/(${NAME})/([0-9])$`);
+const READY_KEY = new RegExp(`^ready/(${NAME})/(${NAME})/([0-9])/(\\d{15})/(${UUID})(?:/${NAME})?$`);
+const LATER_KEY = new RegExp(`^later/(\\d{15})/(${UUID})/(${NAME})/(${NAME})/([0-9])(?:/${NAME})?$`);
 const LEASE_KEY = new RegExp(`^leases/[0-9a-f]/(\\d{10})/(${UUID})/(\\d+)$`);
 const TIME_IN_ID_MIN = Date.UTC(2020, 0);
 const TIME_IN_ID_MAX = Date.UTC(2200, 0);
@@ -60,12 +61,14 @@ export function readLease(key) {
   return found ? { minute: Number(found[1]), id: found[2], attempt: Number(found[3]) } : undefined;
 }
 
+const limitPart = (task) => (task.limit_key === undefined ? '' : `/${task.limit_key}`);
+
 function readyKey(task) {
-  return `ready/${task.queue}/${task.task_type}/${task.priority}/${pad(task.available_at, 15)}/${task.id}`;
+  return `ready/${task.queue}/${task.task_type}/${task.priority}/${pad(task.available_at, 15)}/${task.id}${limitPart(task)}`;
 }
 
 function laterKey(task) {
-  return `later/${pad(task.available_at, 15)}/${task.id}/${task.queue}/${task.task_type}/${task.priority}`;
+  return `later/${pad(task.available_at, 15)}/${task.id}/${task.queue}/${task.task_type}/${task.priority}${limitPart(task)}`;
 }
 
 function leaseKey(task) {
@@ -90,4 +93,9 @@ function allKeys(task, now) {
   if (task.status === 'running') return [leaseKey(task)];
   if (task.status !== 'pending') return [];
   return task.available_at <= now ? [readyKey(task)] : [readyKey(task), laterKey(task)];
+}
+
+/** Whether a text is a valid name of a queue, a type or a worker. */
+export function isName(text) {
+  return NAME_ONLY.test(text);
 }

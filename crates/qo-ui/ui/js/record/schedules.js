@@ -74,7 +74,7 @@ export function requestOf(name, text) {
   const value = (field) => (task.has(field) ? JSON.parse(task.get(field)) : undefined);
   const own = `schedule:${name}`;
   const tags = [...(value('tags') ?? []), ...(own.length <= 64 ? [own] : [])];
-  const { task_type, queue = 'default', priority = 5, timeout_seconds = 300, max_retries = 3 } = Object.fromEntries(
+  const { task_type, queue = 'default', priority = 5, timeout_seconds, max_retries } = Object.fromEntries(
     ['task_type', 'queue', 'priority', 'timeout_seconds', 'max_retries'].map((field) => [field, value(field)]));
   return { task_type, queue, priority, timeout_seconds, max_retries, tags, delay_ms: 0, retry_policy: task.get('retry_policy'), input: task.get('input') ?? 'null' };
 }

@@ -38,6 +38,7 @@ const RETRY_POLICY = [
   always('jitter_percent', floatText),
 ];
 const PROGRESS = [always('percent', floatText), optional('message', text), always('at', time)];
+const LOG = [always('attempt', plain), always('at', time), always('text', text)];
 const PAYLOAD_REF = [always('size', plain), always('sha256', text)];
 
 export const RETRY_POLICY_DEFAULT =
@@ -56,6 +57,7 @@ export const TASK = [
   nonDefault('sequence', plain, '0'),
   always('available_at', time),
   optional('expires_at', time),
+  optional('max_wait_ms', plain),
   optional('started_at', time),
   optional('lease_expires_at', time),
   payload('input'),
@@ -72,10 +74,12 @@ export const TASK = [
   optional('worker_id', text),
   optional('lease_id', text),
   always('attempt', plain, '0'),
+  optional('log_index', plain),
   optional('last_error', text),
   optional('idempotency_key', text),
   nonDefault('idempotency_scope', text, '"queue"'),
   optional('idempotency_until', time),
+  nonDefault('idempotency_hold', text, '"kept"'),
   nonDefault('tags', listOf(text), '[]'),
   optional('traceparent', text),
   optional('progress', recordOf(PROGRESS)),
@@ -86,6 +90,8 @@ export const TASK = [
   optional('ordering_key', text),
   nonDefault('ordering_on_failure', text, '"continue"'),
   nonDefault('ordering_turn', plain, '0'),
+  optional('limit_key', text),
+  optional('logs', listOf(recordOf(LOG))),
 ];
 
 /** Writes a record: the known fields in order, then unknown fields, sorted. */

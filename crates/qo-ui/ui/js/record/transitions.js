@@ -107,7 +107,7 @@ const CHANGES = {
     const dueAt = Math.min(Math.max(now, record.time('available_at') + 1), TIME_MAX);
     record.set('available_at', timeText(dueAt));
     record.set('retry_count', 0);
-    const cleared = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'output', 'output_ref'];
+    const cleared = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'max_wait_ms', 'output', 'output_ref'];
     for (const name of cleared) record.set(name, undefined);
     return { action: 'replayed' };
   },
@@ -140,6 +140,7 @@ export function submit(request, id, op, now) {
   record.set('available_at', timeText(Math.min(now + request.delay_ms, TIME_MAX)));
   if (request.input_ref) record.set('input_ref', request.input_ref);
   else record.setRaw('input', request.input.trim());
+  record.set('max_wait_ms', request.max_wait_ms);
   record.set('timeout_seconds', request.timeout_seconds);
   record.set('max_retries', request.max_retries);
   record.setRaw('retry_policy', request.retry_policy ?? RETRY_POLICY_DEFAULT);

@@ -1,9 +1,10 @@
 // A bucket as a source. The browser calls S3 directly.
 
 import { Counter } from '../counter.js';
-import { inputKey, lineKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
-import { readPaused, setPaused } from '../record/queues.js';
+import { inputKey, isName, lineKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
+import { readPauses, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
+import { completed, QUEUE_SETTINGS_PREFIX, queueOfSettings, queueSettingsKey, readQueueSettings } from '../record/queue_settings.js';
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, SCHEDULES_PREFIX, setSchedulePaused } from '../record/schedules.js';
 import { apply, INLINE_PAYLOAD_MAX_BYTES, stopsLine, submit } from '../record/transitions.js';
 import { ACTOR, actOneByOne, mapConcurrently, SourceError } from '../source.js';
@@ -17,6 +18,8 @@ import { Walk } from './walk.js';
 
 const WORKERS_MAX = 1000;
 const SCHEDULES_MAX = 1000;
+const LIMITS_PREFIX = 'meta/settings/limits/';
+const LIMITS_MAX = 1000;
 const FAILURES = 400;
 const TRIES_MAX = 8;
 
@@ -66,8 +69,8 @@ export class S3Source {
   }
 
   async overview(options) {
-    const [survey, workers, paused] = await Promise.all([this.#survey.take(options), this.workers(), this.#paused()]);
-    return { ...survey, workers, paused };
+    const [survey, workers, pauses] = await Promise.all([this.#survey.take(options), this.workers(), this.#pauses()]);
+    return { ...survey, workers, pauses };
   }
 
   /** Counts tasks by reading all of them. */
@@ -174,7 +177,7 @@ export class S3Source {
     const id = crypto.randomUUID();
     const op = crypto.randomUUID();
     const bytes = new TextEncoder().encode(request.input.trim());
-    const taskRequest = { ...request };
+    const taskRequest = completed(request, await this.#settingsOf(queueSettingsKey(request.queue)));
     if (bytes.length > INLINE_PAYLOAD_MAX_BYTES) {
       const digest = hex(await sha256(bytes));
       // The payload is written before the record that refers to it.
@@ -186,16 +189,20 @@ export class S3Source {
     return record.view();
   }
 
-  async setPaused(queue, paused) {
+  async setPaused(target, paused, reason) {
     this.#requireWritable();
+    const name = target.queue ?? target.type;
+    // The engine could not read a record with another name, and nobody else checks it.
+    if (!isName(name)) throw new SourceError('bad_request', `${name} is not a valid name: use letters, digits, _, - and ., at most 64`);
     const op = crypto.randomUUID();
+    const note = paused ? { by: ACTOR, reason } : undefined;
     for (let tries = 0; tries < TRIES_MAX; tries += 1) {
       const found = await this.#readQueues();
-      if (queue in readPaused(found?.text) === paused) {
+      const body = setPaused(found?.text, target, note, op, this.now());
+      if (body === undefined) {
         await signal(this.#client);
         return;
       }
-      const body = setPaused(found?.text, queue, paused, op, this.now());
       try {
         await this.#client.put(QUEUES_KEY, body, found ? { ifMatch: found.etag } : { ifNoneMatch: '*' });
         await signal(this.#client);
@@ -204,7 +211,22 @@ export class S3Source {
         if (!isInDoubt(error)) throw error;
       }
     }
-    throw new SourceError('in_doubt', `it is unknown whether queue ${queue} was changed; reload the page`);
+    throw new SourceError('in_doubt', `it is unknown whether ${name} was changed; reload the page`);
+  }
+
+  async queueSettings() {
+    const found = await this.#client.list(QUEUE_SETTINGS_PREFIX, { max: SCHEDULES_MAX });
+    const settings = await mapConcurrently(found.entries, 24, async ({ key }) => [queueOfSettings(key), await this.#settingsOf(key)]);
+    return new Map(settings.filter(([, values]) => Object.keys(values).length > 0));
+  }
+
+  async #settingsOf(key) {
+    try {
+      return readQueueSettings((await this.#client.get(key)).text);
+    } catch (error) {
+      if (error.kind === 'not_found' || error instanceof SyntaxError) return {};
+      throw error;
+    }
   }
 
   async schedules() {
@@ -222,6 +244,20 @@ export class S3Source {
       }
     });
     return schedules.filter(Boolean);
+  }
+
+  async limits() {
+    const found = await this.#client.list(LIMITS_PREFIX, { max: LIMITS_MAX });
+    const limits = await mapConcurrently(found.entries, 24, async ({ key }) => {
+      try {
+        const { body } = JSON.parse((await this.#client.get(key)).text);
+        return body && { name: key.slice(LIMITS_PREFIX.length, -'.json'.length), ...body };
+      } catch (error) {
+        if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
+        throw error;
+      }
+    });
+    return limits.filter(Boolean);
   }
 
   async setSchedulePaused(name, paused) {
@@ -287,9 +323,8 @@ export class S3Source {
     } while (cursor);
   }
 
-  async #paused() {
-    const found = await this.#readQueues();
-    return new Map(Object.entries(readPaused(found?.text)).map(([queue, since]) => [queue, Date.parse(since)]));
+  async #pauses() {
+    return readPauses((await this.#readQueues())?.text);
   }
 
   async #readQueues() {

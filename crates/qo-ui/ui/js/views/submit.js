@@ -16,10 +16,10 @@ const TAG_MAX_BYTES = 64;
 const JSON_MAX_DEPTH = 128;
 const NAME = '[A-Za-z0-9_\\-][A-Za-z0-9_.\\-]{0,63}';
 const SEALED = 'the input is encrypted for another task: submit a copy with `qo submit` and the key';
-const DEFAULTS = { task_type: '', queue: 'default', priority: 5, timeout_seconds: 300, max_retries: 3, tags: [] };
+const DEFAULTS = { task_type: '', queue: 'default', priority: 5, timeout_seconds: '', max_retries: '', tags: [] };
 const KINDS = {
   submit: { title: 'Submit a task', hint: 'The task gets a new id.' },
-  duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. Idempotency and ordering keys are not copied.' },
+  duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. Idempotency, ordering and limit keys are not copied.' },
   edit: { title: 'Edit and retry', hint: 'This submits a new task with the edited input. The failed task stays as it was, or is archived.' },
 };
 
@@ -43,6 +43,7 @@ async function open(app, kind, task, input) {
   const submitted = await dialog(title, (close) => {
     const status = h('div', { 'aria-live': 'polite' });
     const field = (name, label, value, attributes = {}) => h('label', { class: 'field' }, h('span', {}, label), h('input', { name, value: String(value), autocomplete: 'off', required: true, ...attributes }));
+    const ofQueue = { required: false, placeholder: 'the queue’s default' };
     const whole = { type: 'number', min: 0, step: 1 };
     const send = async (event) => {
       event.preventDefault();
@@ -68,8 +69,8 @@ async function open(app, kind, task, input) {
         field('queue', 'Queue', task.queue, { pattern: NAME }),
         field('priority', 'Priority (0 runs first)', task.priority, { ...whole, max: 9 }),
         field('delay', 'Delay in seconds', 0, { type: 'number', min: 0, max: 31_536_000, step: 'any' }),
-        field('max_retries', 'Retries', task.max_retries, { ...whole, max: RETRIES_MAX }),
-        field('timeout_seconds', 'Timeout in seconds', task.timeout_seconds, { ...whole, min: 1, max: TIMEOUT_MAX_SECONDS }),
+        field('max_retries', 'Retries', task.max_retries, { ...whole, max: RETRIES_MAX, ...ofQueue }),
+        field('timeout_seconds', 'Timeout in seconds', task.timeout_seconds, { ...whole, min: 1, max: TIMEOUT_MAX_SECONDS, ...ofQueue }),
         field('tags', 'Tags, separated by commas', task.tags.join(', '), { required: false })),
       h('label', { class: 'field' }, h('span', {}, 'Input (JSON)'), h('textarea', { name: 'input', rows: 10, spellcheck: 'false', class: 'mono' }, input)),
       kind === 'edit' && h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'archive', checked: true }), 'Archive the failed task'),
@@ -108,14 +109,17 @@ function depthOf(text) {
 
 const tagsOf = (text) => [...new Set(text.split(',').map((tag) => tag.trim()).filter(Boolean))];
 
+/** A number that may be left out. */
+const numberOf = (text) => (text.trim() === '' ? undefined : Number(text));
+
 function requestOf(values, task) {
   return {
     task_type: values.task_type,
     queue: values.queue,
     priority: Number(values.priority),
     delay_ms: Math.round(Number(values.delay) * 1000),
-    timeout_seconds: Number(values.timeout_seconds),
-    max_retries: Number(values.max_retries),
+    timeout_seconds: numberOf(values.timeout_seconds),
+    max_retries: numberOf(values.max_retries),
     retry_policy: task.retry_policy ? retryPolicyText(task.retry_policy) : undefined,
     tags: tagsOf(values.tags),
     input: values.input,

@@ -66,6 +66,7 @@ export class TaskView {
         h('div', { class: 'column wide' },
           this.#progress(),
           task.last_error && task.status !== 'completed' && panel(task.status === 'failed' ? 'Error' : 'Last error', {}, h('pre', { class: 'error-block' }, shownError(task.last_error))),
+          this.#logs(),
           panel('History', { note: `${plural(task.attempt, 'attempt')}${task.events_dropped > 0 ? ` · ${plural(task.events_dropped, 'older event')} dropped` : ''}` }, timeline(task, source)),
           this.#payload('input', 'Input'),
           this.#payload('output', 'Output')),
@@ -106,6 +107,16 @@ export class TaskView {
         h('progress', { max: 100, value: progress.percent, 'aria-label': 'Progress' }),
         h('p', {}, `${Math.round(progress.percent)} %`, progress.message && ` · ${progress.message}`, h('span', { class: 'faint' }, ' · ', timeOf(progress.at, source))),
       ]);
+  }
+
+  /** What the last attempts printed, newest first. Lists omit logs, and so does the copy of a task that a list gave. */
+  #logs() {
+    const { task, source } = this;
+    if (!task.logs?.length) return undefined;
+    return panel('Logs', { note: 'the end of what the last attempts printed' },
+      [...task.logs].reverse().map((log, index) => h('details', { key: `log ${log.attempt}`, open: index === 0 },
+        h('summary', {}, `Attempt ${log.attempt}`, h('span', { class: 'faint' }, ' · ', timeOf(Date.parse(log.at), source))),
+        h('pre', { class: 'log-block', tabindex: '0', 'aria-label': `Log of attempt ${log.attempt}` }, shownError(log.text)))));
   }
 
   #payload(field, title) {
@@ -151,6 +162,7 @@ export class TaskView {
       task.completed_at !== undefined && ['Finished', timeBothWays(task.completed_at, source)],
       task.completed_at !== undefined && task.started_at !== undefined && task.completed_at >= task.started_at && ['Run time', duration(task.completed_at - task.started_at)],
       task.expires_at !== undefined && ['Expires', timeBothWays(task.expires_at, source)],
+      task.max_wait_ms !== undefined && ['Maximum wait', duration(task.max_wait_ms)],
       task.worker_id && ['Worker', h('span', { class: 'mono' }, task.worker_id)],
       ['Timeout', duration(task.timeout_seconds * 1000)],
       policy && ['Retry delays', `${duration(policy.initial_interval_ms)} × ${policy.multiplier}, up to ${duration(policy.max_interval_ms)}`],
@@ -158,10 +170,18 @@ export class TaskView {
       this.waitsFor?.behind && ['Waits behind', [
         h('a', { class: 'mono', href: address(`tasks/${this.waitsFor.behind}`) }, this.waitsFor.behind.slice(0, 8)),
         this.waitsFor.stopped ? ' which failed and stops the key: replay or cancel it' : this.waitsFor.ahead > 1 && ` and ${plural(this.waitsFor.ahead - 1, 'other')}`]],
+      task.limit_key && ['Limit key', h('span', { class: 'mono' }, task.limit_key)],
+      this.waitsFor?.reason === 'limit' && ['Waits for', limitText(this.waitsFor)],
       stopsLine(task) && ['Stops', 'the tasks with the same ordering key: replay or cancel this task'],
-      task.idempotency_key && ['Idempotency key', h('span', { class: 'mono' }, task.idempotency_key)],
+      task.idempotency_key && ['Idempotency key', [h('span', { class: 'mono' }, task.idempotency_key), { waiting: ' (held until it is started)', unfinished: ' (held until it is finished)' }[task.idempotency_hold]]],
       ['Shard', h('a', { href: address('tasks', { shard: task.shard }) }, task.shard)],
       ['Revision', String(task.revision)],
     ]), this.source.rawRecord && h('p', { class: 'record-line' }, h('span', { class: 'faint' }, 'Full record as JSON '), copyButton(() => this.source.rawRecord(task.id) ?? '', 'the record')));
   }
+}
+
+/** Why a limit keeps a task from starting. */
+function limitText({ limit, bound, used, max, until }) {
+  const text = `limit ${limit}: ${used} of ${max} ${bound === 'starts' ? 'started' : 'running'}`;
+  return until ? `${text}, the next at ${until}` : text;
 }

@@ -40,6 +40,7 @@ const LABELS = {
   cancel_requested: 'Cancel requested',
   expired: 'Expired',
   run_now: 'Made due',
+  amended: 'Changed by another submit',
   replayed: 'Replayed',
   archived: 'Archived',
 };

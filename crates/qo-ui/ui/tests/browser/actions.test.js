@@ -229,14 +229,36 @@ test('a queue is paused and resumed', async () => {
   const page = await openDashboard(stage, { go: 'queues' });
   const row = page.locator('tr').filter({ hasText: 'billing' });
   await row.getByRole('button', { name: 'Pause' }).click();
+  await page.getByLabel('Reason (optional)').fill('the provider is down');
   await inDialog(page, 'Pause');
   await row.getByRole('button', { name: 'Resume' }).waitFor();
-  assert.ok('billing' in JSON.parse(await stage.s3.get(stage.bucket, 'meta/queues.json')).paused);
+  const paused = JSON.parse(await stage.s3.get(stage.bucket, 'meta/queues.json'));
+  assert.ok('billing' in paused.paused);
+  assert.deepEqual(paused.queue_notes.billing, { by: 'dashboard', reason: 'the provider is down' });
+  for (const text of ['by dashboard', 'the provider is down']) assert.ok((await row.textContent()).includes(text), text);
   await row.getByRole('button', { name: 'Resume' }).click();
   await row.getByRole('button', { name: 'Pause' }).waitFor();
   const record = JSON.parse(await stage.s3.get(stage.bucket, 'meta/queues.json'));
   assert.deepEqual(Object.keys(record.paused), ['reports']);
   assert.equal(record.recent_ops.length, 2);
+  await closePage(page);
+});
+
+test('a type is paused and resumed', async () => {
+  const page = await openDashboard(stage, { go: 'queues' });
+  await page.getByRole('button', { name: 'Pause a type…' }).click();
+  await page.getByLabel('Type', { exact: true }).fill('sync_crm');
+  await page.getByLabel('Reason (optional)').fill('a bad release');
+  await inDialog(page, 'Pause');
+  const row = page.getByRole('region', { name: 'Paused types' }).locator('tr').filter({ hasText: 'sync_crm' });
+  await row.getByRole('button', { name: 'Resume' }).waitFor();
+  for (const text of ['by dashboard', 'a bad release']) assert.ok((await row.textContent()).includes(text), text);
+  await screenshot(page, 'queues-paused-type');
+  const paused = JSON.parse(await stage.s3.get(stage.bucket, 'meta/queues.json'));
+  assert.deepEqual([Object.keys(paused.paused_types), paused.type_notes.sync_crm.reason], [['sync_crm'], 'a bad release']);
+  await row.getByRole('button', { name: 'Resume' }).click();
+  await page.getByRole('region', { name: 'Paused types' }).waitFor({ state: 'detached' });
+  assert.equal(JSON.parse(await stage.s3.get(stage.bucket, 'meta/queues.json')).paused_types, undefined);
   await closePage(page);
 });
 

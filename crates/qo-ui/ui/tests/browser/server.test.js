@@ -109,8 +109,16 @@ test('actions on tasks and queues', async () => {
   await visit(page, '#/queues');
   const row = page.locator('tr').filter({ hasText: 'billing' });
   await row.getByRole('button', { name: 'Pause' }).click();
+  await page.getByLabel('Reason (optional)').fill('the provider is down');
   await page.locator('dialog footer').getByRole('button', { name: 'Pause' }).click();
   await row.getByRole('button', { name: 'Resume' }).waitFor();
+  for (const text of ['by dashboard', 'the provider is down']) assert.ok((await row.textContent()).includes(text), text);
+  await page.getByRole('button', { name: 'Pause a type…' }).click();
+  await page.getByLabel('Type', { exact: true }).fill('sync_crm');
+  await page.locator('dialog footer').getByRole('button', { name: 'Pause' }).click();
+  const paused = page.getByRole('region', { name: 'Paused types' });
+  await paused.getByRole('button', { name: 'Resume' }).click();
+  await paused.waitFor({ state: 'detached' });
   await closePage(page);
 });
 

@@ -44,8 +44,8 @@ test('new tasks match the core', () => {
   }
 });
 
-test('paused queues match the engine', () => {
-  for (const { before, queue, paused, op, now, after } of vectors('pauses')) {
-    assert.equal(setPaused(before ?? undefined, queue, paused, op, Date.parse(now)), after);
+test('paused queues and types match the engine', () => {
+  for (const { before, target, note, op, now, after } of vectors('pauses')) {
+    assert.equal(setPaused(before ?? undefined, target, note ?? undefined, op, Date.parse(now)), after ?? undefined);
   }
 });

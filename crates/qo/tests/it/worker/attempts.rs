@@ -235,3 +235,39 @@ async fn a_handler_can_be_an_object() {
     }
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test]
+async fn what_handlers_log_is_stored_with_the_outcome_of_their_attempt() {
+    async fn chatty(job: Job, context: Context) -> Result<(), TaskError> {
+        context.log(format!("attempt {} of {}", context.attempt(), job.name));
+        context.log("x".repeat(20_000));
+        context.log("the end");
+        match context.attempt() {
+            1 => Err(TaskError::retryable("not yet")),
+            2 => Err(TaskError::Snooze(Duration::from_secs(1))),
+            _ => Ok(()),
+        }
+    }
+    let (queue, clock) = memory_queue().unwrap();
+    let task = submit(&queue, "Ada").await;
+    let silent = queue.task("silent", &1).unwrap().submit().await.unwrap();
+    let worker = |limit| {
+        let worker = Worker::builder(queue.clone()).handle::<Job>(chatty);
+        worker.log_limit(limit).build().unwrap()
+    };
+    for _ in 0..3 {
+        worker(100_000).drain().await.unwrap();
+        clock.advance(Duration::from_mins(2));
+    }
+    let done = queue.get(task.id).await.unwrap();
+    assert_eq!((done.status, done.logs().len()), (Status::Completed, 3));
+    for (log, attempt) in done.logs().iter().zip(1..) {
+        assert_eq!(log.attempt, attempt);
+        assert!(log.text.len() <= 16 * 1024 && log.text.starts_with('…'));
+        assert!(log.text.ends_with("xx\nthe end\n"));
+    }
+    assert!(queue.get(silent.task.id).await.unwrap().logs().is_empty());
+    let off = submit(&queue, "Grace").await;
+    worker(0).drain().await.unwrap();
+    assert!(queue.get(off.id).await.unwrap().logs().is_empty());
+}

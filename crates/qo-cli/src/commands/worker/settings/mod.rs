@@ -13,7 +13,7 @@ use std::time::Duration;
 use qo::{IndexMode, QueueName, Shard, TaskType, WorkerId};
 
 use crate::args::values;
-use crate::args::worker::{WorkerArgs, concurrency, kill_grace, size};
+use crate::args::worker::{WorkerArgs, concurrency, kill_grace, log_size, size};
 use crate::config::ConfigSection;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ const CONCURRENCY_DEFAULT: usize = 10;
 const SHUTDOWN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The keys of `[worker]`.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "all_queues",
     "allow_private_addresses",
     "concurrency",
@@ -43,6 +43,7 @@ const KEYS: [&str; 17] = [
     "index_mode",
     "kill_grace",
     "lease",
+    "log_max",
     "max_output",
     "no_monitor",
     "pass_env",
@@ -64,6 +65,7 @@ pub(super) struct WorkerSettings {
     pub(super) index_mode: Option<IndexMode>,
     pub(super) no_monitor: bool,
     pub(super) output_max_bytes: u64,
+    pub(super) log_max_bytes: Option<u64>,
     pub(super) kill_grace: Duration,
     pub(super) pass_env: Vec<String>,
     pub(super) http_headers: Vec<String>,
@@ -124,6 +126,7 @@ impl WorkerSettings {
             output_max_bytes: sources
                 .one(args.max_output, "QO_MAX_OUTPUT", "max_output", size)?
                 .unwrap_or(OUTPUT_DEFAULT_MAX_BYTES),
+            log_max_bytes: sources.one(args.log_max, "QO_LOG_MAX", "log_max", log_size)?,
             kill_grace: sources
                 .one(args.kill_grace, "QO_KILL_GRACE", "kill_grace", kill_grace)?
                 // A short shutdown timeout must leave running tasks some time before they are asked to stop.
@@ -268,7 +271,7 @@ mod tests {
         let settings = wasi(&[], &[], file).unwrap();
         assert_eq!(settings.directories, ["/a::/b:ro"]);
         assert_eq!(settings.variables, ["A=1"]);
-        assert!(settings.network);
+        assert_eq!(settings.network, ["all"]);
         assert_eq!(settings.memory_max_bytes, Some(1 << 20));
         assert_eq!(settings.output_max_bytes, Some(5));
         assert_eq!(settings.cache.as_deref(), Some("none"));
@@ -276,6 +279,21 @@ mod tests {
         let settings = wasi(&flags, &[("QO_WASI_MEMORY", "3MiB")], file).unwrap();
         assert_eq!(settings.memory_max_bytes, Some(2 << 20));
         assert_eq!(settings.variables, ["B=2"]);
+        let network = |words: &[&str], variables: &[(&str, &str)], file: &str| {
+            let words = [&["--wasi"], words].concat();
+            wasi(&words, variables, file).unwrap().network
+        };
+        let (list, off) = ("[wasi]\nnet = ['a:1', 'b:2']", [("QO_WASI_NET", "false")]);
+        assert_eq!(network(&["--wasi-net"], &off, list), ["all"]);
+        let flags = ["--wasi-net=a:3,b:4", "--wasi-net=c:5"];
+        assert_eq!(network(&flags, &off, list), ["a:3", "b:4", "c:5"]);
+        assert!(network(&[], &off, list).is_empty() && network(&[], &off, file).is_empty());
+        assert_eq!(
+            network(&[], &[("QO_WASI_NET", "a:3, b:4")], list),
+            ["a:3", "b:4"]
+        );
+        assert_eq!(network(&[], &[("QO_WASI_NET", "1")], list), ["all"]);
+        assert_eq!(network(&[], &[], list), ["a:1", "b:2"]);
         let bad = resolve(&CAT, &[], "[wasi]\nmemory = 'much'").unwrap_err();
         assert!(bad.message.contains("\"worker.wasi.memory\""), "{bad}");
         let bad = resolve(&CAT, &[], "[wasi]\nmemroy = 1").unwrap_err();

@@ -17,8 +17,8 @@ pub(in crate::commands::worker) struct WasiSettings {
     pub(in crate::commands::worker) directories: Vec<String>,
     /// Granted variables.
     pub(in crate::commands::worker) variables: Vec<String>,
-    /// Whether the network is granted.
-    pub(in crate::commands::worker) network: bool,
+    /// Granted peers, or `all`.
+    pub(in crate::commands::worker) network: Vec<String>,
     /// Maximum memory of a program.
     pub(in crate::commands::worker) memory_max_bytes: Option<u64>,
     /// Maximum output of a program.
@@ -63,12 +63,38 @@ impl WasiSettings {
             } else {
                 args.wasi_env.clone()
             },
-            network: sources
-                .one(args.wasi_net.then_some(true), "QO_WASI_NET", "net", switch)?
-                .unwrap_or(false),
+            network: network(args, sources)?,
             memory_max_bytes: sources.one(args.wasi_memory, "QO_WASI_MEMORY", "memory", size)?,
             output_max_bytes: sources.one(args.wasi_output, "QO_WASI_OUTPUT", "output", size)?,
             cache: sources.one(args.wasi_cache.clone(), "QO_WASI_CACHE", "cache", parsed)?,
         }))
     }
+}
+
+/// The granted peers. Variable and file also take a switch, for the whole network.
+fn network(args: &WasiArgs, sources: Sources<'_>) -> Result<Vec<String>, Failure> {
+    const VARIABLE: &str = "QO_WASI_NET";
+    const KEY: &str = "net";
+    if !args.wasi_net.is_empty() {
+        return Ok(args.wasi_net.clone());
+    }
+    let words = if let Some(toml::Value::Array(_)) = sources.section.get(KEY) {
+        sources.many(&[], VARIABLE, KEY, parsed)?
+    } else {
+        let text: Option<String> = sources.one(None, VARIABLE, KEY, parsed)?;
+        let text = text.unwrap_or_default();
+        let words = text.split(',').map(str::trim);
+        words
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    Ok(match words.as_slice() {
+        [word] => match switch(word) {
+            Ok(true) => vec!["all".to_owned()],
+            Ok(false) => Vec::new(),
+            Err(_) => words,
+        },
+        _ => words,
+    })
 }

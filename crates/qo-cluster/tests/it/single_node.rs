@@ -1,4 +1,4 @@
-//! A disk that is full for a while.
+//! A cluster of one node, on a disk in memory that can be full.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -95,6 +95,7 @@ impl BlockingPool for Pool {
     }
 }
 
+/// Nobody else responds.
 struct Alone;
 
 impl Transport for Alone {
@@ -173,4 +174,16 @@ async fn a_full_disk_can_be_read_and_recovers() {
         assert!(missing.is_err(), "a refused task was stored");
     }
     node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_restarts_leads_in_a_new_term() {
+    let (disk, rows) = (Arc::new(Disk::default()), MemoryRows::default());
+    let mut terms = Vec::new();
+    for _ in 0..2 {
+        let node = start(&disk, &rows).await;
+        terms.push(node.status().term);
+        node.shutdown().await;
+    }
+    assert!(terms[1] > terms[0], "{terms:?}");
 }

@@ -1,0 +1,238 @@
+//! The ready tasks, grouped by the limits that apply to them.
+//!
+//! All tasks of a group may start, or none: each of its limits must have room. A claim visits the groups with room and takes the most urgent
+//! tasks of all of them, so tasks that wait for a limit are never looked at, whatever their number, and do not block the tasks behind them.
+//! The slot of a limit is held by the running task itself: it is not stored anywhere else, and is there again after a takeover.
+//!
+//! A claim costs the number of groups, which is at most the number of combinations of limits that waiting tasks are under. To add or remove a
+//! limit costs one pass over all tasks; to change its bounds costs nothing.
+
+use std::collections::BTreeMap;
+
+use super::ready::{DueTask, ReadyIndex, ReadyPosition};
+use crate::id::TaskId;
+use crate::limit::{Limit, LimitRules, LimitWait, StartWindow};
+use crate::names::{DocumentName, LimitKey, QueueName, TaskType};
+use crate::pause::Pauses;
+use crate::time::Timestamp;
+
+/// What limits select tasks by.
+#[derive(Clone, Copy)]
+pub(super) struct Selected<'a> {
+    pub(super) queue: &'a QueueName,
+    pub(super) task_type: &'a TaskType,
+    pub(super) limit_key: Option<&'a LimitKey>,
+}
+
+/// The tasks that a claim asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) queues: &'a [QueueName],
+    pub(super) types: &'a [TaskType],
+    pub(super) pauses: &'a Pauses,
+}
+
+/// The limits that apply to the tasks of a group, ordered by name.
+type Group = Vec<DocumentName>;
+
+/// What is used of a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Usage {
+    running: u32,
+    starts: StartWindow,
+}
+
+/// All pending tasks in service order, by the limits that apply to them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct LimitedReady {
+    rules: LimitRules,
+    /// The tasks without a limit.
+    free: ReadyIndex,
+    /// The tasks of each other group. There are no empty groups.
+    groups: BTreeMap<Group, ReadyIndex>,
+    /// What is used of each limit.
+    usage: BTreeMap<DocumentName, Usage>,
+}
+
+impl LimitedReady {
+    /// Replaces the limits. Returns whether tasks may now belong to other groups, so that all of them must be added again.
+    pub(super) fn set_rules(
+        &mut self,
+        rules: LimitRules,
+        mut starts: impl FnMut(&DocumentName) -> StartWindow,
+    ) -> bool {
+        let regroups = !self.rules.has_selectors_of(&rules);
+        let known = std::mem::take(&mut self.usage);
+        self.usage = (rules.iter())
+            .map(|(name, _)| {
+                let running = known.get(name).map_or(0, |usage| usage.running);
+                let starts = starts(name);
+                (name.clone(), Usage { running, starts })
+            })
+            .collect();
+        self.rules = rules;
+        regroups
+    }
+
+    /// The same limits and starts, without tasks.
+    pub(super) fn emptied(&self) -> Self {
+        let mut usage = self.usage.clone();
+        for one in usage.values_mut() {
+            one.running = 0;
+        }
+        Self {
+            rules: self.rules.clone(),
+            free: ReadyIndex::default(),
+            groups: BTreeMap::new(),
+            usage,
+        }
+    }
+
+    /// Whether any limit applies to these tasks.
+    pub(super) fn is_limited(&self, of: Selected<'_>) -> bool {
+        !self.group(of).is_empty()
+    }
+
+    fn group(&self, of: Selected<'_>) -> Group {
+        self.rules.applying(of.queue, of.task_type, of.limit_key)
+    }
+
+    pub(super) fn insert(&mut self, of: Selected<'_>, position: ReadyPosition, id: TaskId) {
+        let group = self.group(of);
+        let index = if group.is_empty() {
+            &mut self.free
+        } else {
+            self.groups.entry(group).or_default()
+        };
+        index.insert(of.queue, of.task_type, position, id);
+    }
+
+    pub(super) fn remove(&mut self, of: Selected<'_>, position: ReadyPosition) {
+        let group = self.group(of);
+        if group.is_empty() {
+            self.free.remove(of.queue, of.task_type, position);
+        } else if let Some(index) = self.groups.get_mut(&group) {
+            index.remove(of.queue, of.task_type, position);
+            if index.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+
+    /// Takes the slots of a task that is running now.
+    pub(super) fn take_slots(&mut self, of: Selected<'_>) {
+        for name in self.group(of) {
+            if let Some(usage) = self.usage.get_mut(&name) {
+                usage.running = usage.running.saturating_add(1);
+            }
+        }
+    }
+
+    /// Returns the slots of a task that is no longer running.
+    pub(super) fn return_slots(&mut self, of: Selected<'_>) {
+        for name in self.group(of) {
+            if let Some(usage) = self.usage.get_mut(&name) {
+                usage.running = usage.running.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Records the start of an attempt. Returns the limits that count starts.
+    pub(super) fn record_start(&mut self, of: Selected<'_>, now: Timestamp) -> Vec<DocumentName> {
+        let mut counting = self.group(of);
+        counting.retain(|name| {
+            let limit = self.rules.get(name).and_then(|limit| limit.starts);
+            let (Some(limit), Some(usage)) = (limit, self.usage.get_mut(name)) else {
+                return false;
+            };
+            usage.starts.record(limit, now);
+            true
+        });
+        counting
+    }
+
+    /// The recent starts under a limit.
+    pub(super) fn starts(&self, name: &DocumentName) -> StartWindow {
+        self.usage
+            .get(name)
+            .map_or_else(StartWindow::default, |usage| usage.starts.clone())
+    }
+
+    /// Whether a task may start.
+    pub(super) fn has_room(&self, of: Selected<'_>, now: Timestamp) -> bool {
+        self.room(&self.group(of), now) > 0
+    }
+
+    /// Why a task cannot start; `None` if it can.
+    pub(super) fn wait(&self, of: Selected<'_>, now: Timestamp) -> Option<LimitWait> {
+        let group = self.group(of);
+        let mut waits = group.iter().filter_map(|name| {
+            let (limit, usage) = self.limit(name)?;
+            limit.wait(name, usage.running, &usage.starts, now)
+        });
+        waits.next()
+    }
+
+    fn limit(&self, name: &DocumentName) -> Option<(&Limit, &Usage)> {
+        Some((self.rules.get(name)?, self.usage.get(name)?))
+    }
+
+    fn room(&self, group: &[DocumentName], now: Timestamp) -> usize {
+        let rooms = group.iter().filter_map(|name| {
+            let (limit, usage) = self.limit(name)?;
+            usize::try_from(limit.room(usage.running, &usage.starts, now)).ok()
+        });
+        rooms.min().unwrap_or(usize::MAX)
+    }
+
+    /// When the limits of a group have room without any slot being returned; `None` if they have, or if that does not follow from the time.
+    fn opens_at(&self, group: &[DocumentName], now: Timestamp) -> Option<Timestamp> {
+        let mut opens_at = None;
+        for name in group {
+            let (limit, usage) = self.limit(name)?;
+            if let Some(wait) = limit.wait(name, usage.running, &usage.starts, now) {
+                opens_at = opens_at.max(Some(wait.until?));
+            }
+        }
+        opens_at
+    }
+
+    /// The first `limit` due tasks that a claim may take, most urgent first. Of the tasks that share a limit, there may be more than it has
+    /// room for; the first one always fits.
+    pub(super) fn due(&self, asked: Asked<'_>, now: Timestamp, limit: usize) -> Vec<TaskId> {
+        let Asked {
+            queues,
+            types,
+            pauses,
+        } = asked;
+        let mut due = self.free.due(queues, types, pauses, now, limit);
+        if !self.groups.is_empty() {
+            for (group, index) in &self.groups {
+                let room = self.room(group, now);
+                if room > 0 && index.has_due(now) {
+                    due.extend(index.due(queues, types, pauses, now, limit.min(room)));
+                }
+            }
+            due.sort_unstable_by_key(|task: &DueTask| *task);
+            due.truncate(limit);
+        }
+        due.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    /// The due time of a queue's oldest due task.
+    pub(super) fn oldest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
+        let indexes = [&self.free].into_iter().chain(self.groups.values());
+        indexes
+            .filter_map(|index| index.oldest_due(queue, now))
+            .min()
+    }
+
+    /// When the next task becomes due, or due tasks may start because time has passed.
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let groups = self.groups.iter().flat_map(|(group, index)| {
+            let opens_at = self.opens_at(group, now).filter(|_| index.has_due(now));
+            [index.next_due(now), opens_at]
+        });
+        groups.flatten().chain(self.free.next_due(now)).min()
+    }
+}

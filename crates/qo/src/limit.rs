@@ -1,0 +1,171 @@
+//! Limits: how many tasks run at once, and how many start within a time.
+//!
+//! ```
+//! use qo::{Limit, StartLimit};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (queue, _clock) = qo::testing::memory_queue()?;
+//! let limit = Limit {
+//!     limit_key: Some("stripe".parse()?),
+//!     concurrent: Some(5),
+//!     starts: Some(StartLimit { max: 100, window_ms: 60_000 }),
+//!     ..Limit::default()
+//! };
+//! queue.limits().put("stripe", limit).await?;
+//! queue.task("charge", &17)?.limit_key("stripe").submit().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use qo_core::{DocumentId, DocumentKind, DocumentName, Limit, OpId, Timestamp};
+use qo_engine::EngineError;
+use qo_engine::api::{Document, DocumentQuery, DocumentWrite};
+use qo_store::runtime::RuntimeExt;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::queue::Queue;
+
+/// How often a change is tried while others change the same limit.
+const TRIES_MAX: u32 = 20;
+
+/// The limits of a queue, from [`Queue::limits`].
+#[derive(Debug, Clone)]
+pub struct Limits {
+    queue: Queue,
+}
+
+/// A limit with its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LimitInfo {
+    /// Its name.
+    pub name: DocumentName,
+    /// What it applies to, and its bounds.
+    #[serde(flatten)]
+    pub limit: Limit,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+impl Queue {
+    /// The limits of this queue.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            queue: self.clone(),
+        }
+    }
+}
+
+impl Limits {
+    /// Creates a limit, or replaces the one with this name. Tasks that run already go on, also if there are more of them than allowed.
+    pub async fn put(&self, name: &str, limit: Limit) -> Result<LimitInfo, Error> {
+        let name = DocumentName::new(name)?;
+        let body = limit.to_json()?;
+        Limit::parse(&body)?;
+        for _ in 0..TRIES_MAX {
+            let known = self.find(&name).await?;
+            if let Some(known) = &known
+                && Limit::read(&known.body).as_ref() == Ok(&limit)
+            {
+                return info(known);
+            }
+            let expected = known.map(|known| known.version);
+            let write = self.write_of(&name, expected, Some(body.clone()));
+            if let Some(written) = self.write(write).await? {
+                return written.as_ref().map_or_else(|| Err(no_limit(&name)), info);
+            }
+        }
+        Err(contended(&name))
+    }
+
+    /// All limits, ordered by name.
+    pub async fn list(&self) -> Result<Vec<LimitInfo>, Error> {
+        let query = DocumentQuery::all(DocumentKind::Limits);
+        let documents = self.queue.engine().documents(&query).await?;
+        let mut limits = Vec::with_capacity(documents.len());
+        for document in &documents {
+            match info(document) {
+                Ok(limit) => limits.push(limit),
+                Err(error) => {
+                    tracing::warn!(limit = %document.id.name, %error, "leaving a limit out");
+                }
+            }
+        }
+        Ok(limits)
+    }
+
+    /// One limit.
+    pub async fn get(&self, name: &str) -> Result<LimitInfo, Error> {
+        let name = DocumentName::new(name)?;
+        let found = self.find(&name).await?;
+        found.as_ref().map_or_else(|| Err(no_limit(&name)), info)
+    }
+
+    /// Removes a limit. The tasks that waited for it can start.
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let name = DocumentName::new(name)?;
+        for _ in 0..TRIES_MAX {
+            let known = self.find(&name).await?;
+            let known = known.ok_or_else(|| no_limit(&name))?;
+            let write = self.write_of(&name, Some(known.version), None);
+            if self.write(write).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(contended(&name))
+    }
+
+    fn write_of(
+        &self,
+        name: &DocumentName,
+        expected: Option<OpId>,
+        body: Option<qo_core::Json>,
+    ) -> DocumentWrite {
+        let op = self.queue.runtime().new_op_id();
+        DocumentWrite::new(document_id(name), expected, body, op)
+    }
+
+    /// Writes a document. Returns `None` if somebody else has changed it.
+    async fn write(&self, write: DocumentWrite) -> Result<Option<Option<Document>>, Error> {
+        match self.queue.engine().write_document(write).await {
+            Ok(written) => Ok(Some(written)),
+            Err(EngineError::DocumentConflict { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn find(&self, name: &DocumentName) -> Result<Option<Document>, Error> {
+        let query = DocumentQuery::one(&document_id(name));
+        let documents = self.queue.engine().documents(&query).await?;
+        Ok(documents.into_iter().next())
+    }
+}
+
+fn document_id(name: &DocumentName) -> DocumentId {
+    DocumentId {
+        kind: DocumentKind::Limits,
+        name: name.clone(),
+    }
+}
+
+fn info(document: &Document) -> Result<LimitInfo, Error> {
+    Ok(LimitInfo {
+        name: document.id.name.clone(),
+        limit: Limit::read(&document.body)?,
+        updated_at: document.updated_at,
+    })
+}
+
+fn no_limit(name: &DocumentName) -> Error {
+    Error::NoLimit {
+        name: name.to_string(),
+    }
+}
+
+fn contended(name: &DocumentName) -> Error {
+    EngineError::DocumentConflict {
+        id: document_id(name),
+    }
+    .into()
+}

@@ -1,0 +1,190 @@
+//! Runs test programs beside each other.
+//!
+//! A program that computes leaves no core free, so only one of them runs at a time, with a low priority. Programs that mostly wait, for
+//! processes, servers and timers, run beside it, each with more threads than there are cores.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::test::timed;
+
+/// How many programs that wait run at the same time.
+const WAITING_LANES: usize = 2;
+
+/// What a program does most of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// It computes.
+    Computes,
+    /// It waits.
+    Waits,
+}
+
+/// A test program.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) load: Load,
+    pub(crate) command: Command,
+}
+
+/// How a test program ended.
+#[derive(Debug)]
+pub(crate) struct JobResult {
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    /// Why it failed, if it did.
+    pub(crate) failure: Option<String>,
+}
+
+/// Runs all jobs, also after a failure. Prints the output of each when it has ended, and returns the results in the order of the jobs.
+pub(crate) fn run(jobs: Vec<Job>) -> Vec<JobResult> {
+    let count = jobs.len();
+    let numbered = jobs.into_iter().enumerate();
+    let (computing, waiting): (VecDeque<_>, VecDeque<_>) =
+        numbered.partition(|(_, job)| job.load == Load::Computes);
+    let lists = [Mutex::new(computing), Mutex::new(waiting)];
+    let results = Mutex::new(Vec::with_capacity(count));
+    let lane = |list: &Mutex<VecDeque<(usize, Job)>>| {
+        loop {
+            let next = lock(list).pop_front();
+            let Some((number, job)) = next else {
+                return;
+            };
+            println!("running {}", job.name);
+            let (outcome, took) = timed(|| run_one(job.command));
+            let mut results = lock(&results);
+            let failure = print(&job.name, took, outcome);
+            let name = job.name;
+            results.push((
+                number,
+                JobResult {
+                    name,
+                    took,
+                    failure,
+                },
+            ));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| lane(&lists[0]));
+        for _ in 0..WAITING_LANES {
+            scope.spawn(|| lane(&lists[1]));
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The output of a program, and why it failed.
+struct Ended {
+    output: Vec<u8>,
+    failure: Option<String>,
+}
+
+/// Runs a program. Its output goes to a file, because a pipe that nobody empties would stop it.
+fn run_one(mut command: Command) -> Result<Ended> {
+    let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
+    let copy = |file: &File| file.try_clone().context("cannot use a temporary file");
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(copy(&file)?)
+        .stderr(copy(&file)?)
+        .status()
+        .context("cannot run it")?;
+    let mut output = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut output)?;
+    let failure = (!status.success()).then(|| format!("it ended with {status}"));
+    Ok(Ended { output, failure })
+}
+
+/// Prints what a program wrote. Returns why it failed, if it did.
+fn print(name: &str, took: Duration, ended: Result<Ended>) -> Option<String> {
+    println!("\n-- {name} ({:.1} seconds)", took.as_secs_f64());
+    let failure = match ended {
+        Ok(ended) => {
+            // A closed standard output stops nothing.
+            let _ = std::io::stdout().write_all(&ended.output);
+            ended.failure
+        }
+        Err(error) => Some(format!("{error:#}")),
+    };
+    if let Some(failure) = &failure {
+        println!("{name}: {failure}");
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, load: Load, script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job {
+            name: name.to_owned(),
+            load,
+            command,
+        }
+    }
+
+    #[test]
+    fn all_programs_run_and_the_failed_ones_are_named() {
+        let missing = Job {
+            command: Command::new("/no/such/program"),
+            ..job("missing", Load::Waits, "")
+        };
+        let results = run(vec![
+            job("a", Load::Waits, "exit 3"),
+            job("b", Load::Computes, "echo fine"),
+            missing,
+            job("c", Load::Waits, "true"),
+        ]);
+        let failed: Vec<_> = results
+            .iter()
+            .map(|result| (result.name.as_str(), result.failure.is_some()))
+            .collect();
+        let expected = [("a", true), ("b", false), ("missing", true), ("c", false)];
+        assert_eq!(failed, expected);
+        assert!(results[0].failure.as_ref().unwrap().contains('3'));
+    }
+
+    #[test]
+    fn a_program_that_waits_runs_beside_one_that_computes() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ready");
+        let path = file.display();
+        let results = run(vec![
+            job(
+                "first",
+                Load::Computes,
+                &format!(
+                    "for i in $(seq 300); do test -e {path} && exit 0; sleep 0.1; done; exit 1"
+                ),
+            ),
+            job("second", Load::Waits, &format!("touch {path}")),
+        ]);
+        assert!(results.iter().all(|result| result.failure.is_none()));
+    }
+
+    #[test]
+    fn the_output_of_a_program_is_kept() {
+        let ended = run_one(job("a", Load::Waits, "echo out; echo err >&2").command).unwrap();
+        assert_eq!(String::from_utf8(ended.output).unwrap(), "out\nerr\n");
+        assert_eq!(ended.failure, None);
+    }
+}
