@@ -12,6 +12,7 @@ use qo_testkit::SeaweedFs;
 use serde::Deserialize;
 
 use crate::lanes::{self, Job, JobResult, Load};
+use crate::repeat::Runner;
 use crate::steps::{SHIPPED, Verdict};
 use crate::typed::typed;
 
@@ -188,6 +189,7 @@ impl TestProgram {
                 Some(_) => Load::Waits,
                 None => Load::Computes,
             },
+            runner: Runner::Libtest,
             command,
         })
     }
@@ -198,7 +200,11 @@ fn summary(results: &[JobResult]) -> String {
     let mut text = String::from("seconds  integration tests\n");
     for result in results {
         let seconds = result.took.as_secs_f64();
-        let mark = result.failure.as_ref().map_or("", |_| "  FAILED");
+        let mark = match &result.failure {
+            Some(_) => "  FAILED",
+            None if result.unstable.is_empty() => "",
+            None => "  unstable",
+        };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{seconds:>7.1}  {}{mark}", result.name);
     }
@@ -210,8 +216,12 @@ fn verdict(results: &[JobResult]) -> Verdict {
     let failed: Vec<_> = failed
         .map(|result| format!("`cargo test -p {}`", result.name))
         .collect();
+    let unstable = results.iter().flat_map(|result| {
+        let tests = result.unstable.iter();
+        tests.map(|test| format!("`cargo test -p {} {test}`", result.name))
+    });
     if failed.is_empty() {
-        Verdict::Passed
+        Verdict::of_unstable(unstable.collect())
     } else {
         Verdict::Failed(format!("{} failed", failed.join(", ")))
     }
@@ -254,6 +264,7 @@ a line of a build script
             name: name.to_owned(),
             took: Duration::from_millis(1_500),
             failure: failure.map(str::to_owned),
+            unstable: Vec::new(),
         };
         let results = [
             result("qo-core --test it", None),
@@ -262,6 +273,10 @@ a line of a build script
         let failed = "`cargo test -p qo-cli --test it` failed";
         assert_eq!(verdict(&results), Verdict::Failed(failed.to_owned()));
         assert_eq!(verdict(&results[..1]), Verdict::Passed);
+        let mut unstable = result("qo-cli --test it", None);
+        unstable.unstable.push("broker::waits".to_owned());
+        let name = "`cargo test -p qo-cli --test it broker::waits`";
+        assert_eq!(verdict(&[unstable]), Verdict::Unstable(name.to_owned()));
         let expected = "seconds  integration tests\n    1.5  qo-core --test it\n    1.5  qo-cli --test it  FAILED\n";
         assert_eq!(summary(&results), expected);
     }

@@ -1,7 +1,8 @@
 //! Runs test programs beside each other.
 //!
 //! A program that computes leaves no core free, so only one of them runs at a time, with a low priority. Programs that mostly wait, for
-//! processes, servers and timers, run beside it, each with more threads than there are cores.
+//! processes, servers and timers, run beside it, each with more threads than there are cores. When all have ended, the failed tests run once
+//! more.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use crate::repeat::Runner;
 use crate::test::timed;
 
 /// How many programs that wait run at the same time.
@@ -32,6 +34,7 @@ pub(crate) enum Load {
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) load: Load,
+    pub(crate) runner: Runner,
     pub(crate) command: Command,
 }
 
@@ -42,6 +45,8 @@ pub(crate) struct JobResult {
     pub(crate) took: Duration,
     /// Why it failed, if it did.
     pub(crate) failure: Option<String>,
+    /// The tests that failed at first and passed when they ran alone.
+    pub(crate) unstable: Vec<String>,
 }
 
 /// Runs all jobs, also after a failure. Prints the output of each when it has ended, and returns the results in the order of the jobs.
@@ -59,18 +64,23 @@ pub(crate) fn run(jobs: Vec<Job>) -> Vec<JobResult> {
                 return;
             };
             println!("running {}", job.name);
-            let (outcome, took) = timed(|| run_one(job.command));
+            let Job {
+                name,
+                runner,
+                mut command,
+                ..
+            } = job;
+            let (outcome, took) = timed(|| run_one(&mut command));
             let mut results = lock(&results);
-            let failure = print(&job.name, took, outcome);
-            let name = job.name;
-            results.push((
-                number,
-                JobResult {
-                    name,
-                    took,
-                    failure,
-                },
-            ));
+            let (failure, failed) = print(&name, took, outcome, runner);
+            let again = (!failed.is_empty()).then(|| runner.only(&command, &failed));
+            let result = JobResult {
+                name,
+                took,
+                failure,
+                unstable: Vec::new(),
+            };
+            results.push((number, result, again.map(|again| (runner, again, failed))));
         }
     };
     thread::scope(|scope| {
@@ -80,8 +90,30 @@ pub(crate) fn run(jobs: Vec<Job>) -> Vec<JobResult> {
         }
     });
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.sort_by_key(|(number, _)| *number);
-    results.into_iter().map(|(_, result)| result).collect()
+    results.sort_by_key(|(number, ..)| *number);
+    let results = results.into_iter().map(|(_, mut result, again)| {
+        if let Some((runner, mut again, failed)) = again {
+            repeat(&mut result, runner, &mut again, failed);
+        }
+        result
+    });
+    results.collect()
+}
+
+/// Runs the failed tests of a program again. If all of them pass, the program has passed.
+fn repeat(result: &mut JobResult, runner: Runner, again: &mut Command, failed: Vec<String>) {
+    println!(
+        "\n{} failed; running alone: {}",
+        result.name,
+        failed.join(", ")
+    );
+    let (outcome, took) = timed(|| run_one(again));
+    result.took += took;
+    let (failure, _) = print(&result.name, took, outcome, runner);
+    if failure.is_none() {
+        result.failure = None;
+        result.unstable = failed;
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -95,7 +127,7 @@ struct Ended {
 }
 
 /// Runs a program. Its output goes to a file, because a pipe that nobody empties would stop it.
-fn run_one(mut command: Command) -> Result<Ended> {
+fn run_one(command: &mut Command) -> Result<Ended> {
     let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
     let copy = |file: &File| file.try_clone().context("cannot use a temporary file");
     let status = command
@@ -111,21 +143,30 @@ fn run_one(mut command: Command) -> Result<Ended> {
     Ok(Ended { output, failure })
 }
 
-/// Prints what a program wrote. Returns why it failed, if it did.
-fn print(name: &str, took: Duration, ended: Result<Ended>) -> Option<String> {
+/// Prints what a program wrote. Returns why it failed, if it did, and the tests that failed.
+fn print(
+    name: &str,
+    took: Duration,
+    ended: Result<Ended>,
+    runner: Runner,
+) -> (Option<String>, Vec<String>) {
     println!("\n-- {name} ({:.1} seconds)", took.as_secs_f64());
-    let failure = match ended {
+    let (failure, failed) = match ended {
         Ok(ended) => {
             // A closed standard output stops nothing.
             let _ = std::io::stdout().write_all(&ended.output);
-            ended.failure
+            let failed = runner.failed(&String::from_utf8_lossy(&ended.output));
+            (ended.failure, failed)
         }
-        Err(error) => Some(format!("{error:#}")),
+        Err(error) => (Some(format!("{error:#}")), Vec::new()),
     };
-    if let Some(failure) = &failure {
-        println!("{name}: {failure}");
+    match &failure {
+        Some(reason) => {
+            println!("{name}: {reason}");
+            (failure, failed)
+        }
+        None => (None, Vec::new()),
     }
-    failure
 }
 
 #[cfg(test)]
@@ -138,8 +179,31 @@ mod tests {
         Job {
             name: name.to_owned(),
             load,
+            runner: Runner::Libtest,
             command,
         }
+    }
+
+    /// A test program whose test `slow` fails unless it runs alone, and whose test `wrong` always fails.
+    fn test_program(failed: &str) -> Job {
+        let script = r#"
+case "$*" in
+    *--exact*wrong*) ;;
+    *--exact*) exit 0 ;;
+esac
+printf '\nfailures:\n'; printf '    %s\n' $FAILED; exit 101"#;
+        let mut tests = job("tests", Load::Waits, script);
+        tests.command.arg("tests").env("FAILED", failed);
+        tests
+    }
+
+    #[test]
+    fn failed_tests_run_again_alone() {
+        let results = run(vec![test_program("slow"), test_program("slow wrong")]);
+        assert_eq!(results[0].failure, None);
+        assert_eq!(results[0].unstable, ["slow"]);
+        assert!(results[1].failure.as_ref().unwrap().contains("101"));
+        assert!(results[1].unstable.is_empty());
     }
 
     #[test]
@@ -183,7 +247,8 @@ mod tests {
 
     #[test]
     fn the_output_of_a_program_is_kept() {
-        let ended = run_one(job("a", Load::Waits, "echo out; echo err >&2").command).unwrap();
+        let mut job = job("a", Load::Waits, "echo out; echo err >&2");
+        let ended = run_one(&mut job.command).unwrap();
         assert_eq!(String::from_utf8(ended.output).unwrap(), "out\nerr\n");
         assert_eq!(ended.failure, None);
     }

@@ -14,6 +14,7 @@ mod man;
 mod metadata;
 mod mutants;
 mod paint;
+mod repeat;
 mod root;
 mod sim;
 mod steps;

@@ -52,10 +52,23 @@ pub(crate) enum Step {
 pub(crate) enum Verdict {
     /// It passed.
     Passed,
+    /// It passed, but these tests failed at first and passed when they ran alone.
+    Unstable(String),
     /// It failed or could not be run, for this reason.
     Failed(String),
     /// It was not run, for this reason.
     Skipped(String),
+}
+
+impl Verdict {
+    /// The verdict on a step whose tests passed, some of them only alone.
+    pub(crate) fn of_unstable(tests: Vec<String>) -> Self {
+        if tests.is_empty() {
+            Self::Passed
+        } else {
+            Self::Unstable(tests.join(", "))
+        }
+    }
 }
 
 impl Step {

@@ -28,6 +28,7 @@ pub(crate) fn render(rows: &[Row], total: Duration, paint: Paint) -> String {
     {
         let result = match verdict {
             Verdict::Passed => paint.green("ok"),
+            Verdict::Unstable(tests) => paint.yellow(&format!("ok, but unstable: {tests}")),
             Verdict::Failed(_) => paint.red("FAILED"),
             Verdict::Skipped(reason) => paint.yellow(&format!("skipped: {reason}")),
         };

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use qo_testkit::SeaweedFs;
 
 use crate::lanes::{Job, JobResult, Load};
+use crate::repeat::Runner;
 use crate::root::root;
 use crate::steps::{SHIPPED, Verdict};
 use crate::typed::typed;
@@ -62,6 +63,7 @@ pub(crate) fn prepare() -> Result<Job> {
     Ok(Job {
         name: "the tests of the dashboard".to_owned(),
         load: Load::Waits,
+        runner: Runner::Node,
         command,
     })
 }
@@ -69,7 +71,7 @@ pub(crate) fn prepare() -> Result<Job> {
 /// The verdict on the program that runs the tests.
 pub(crate) fn verdict(result: &JobResult) -> Verdict {
     match &result.failure {
-        None => Verdict::Passed,
+        None => Verdict::of_unstable(result.unstable.clone()),
         Some(failure) => Verdict::Failed(format!(
             "`node --test unit browser` in crates/qo-ui/ui/tests failed: {failure}"
         )),

@@ -1,6 +1,6 @@
 //! The site of a run: the S3 server, a bucket, the faulty proxies and a folder for logs; and the `qo` commands that run there.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use qo_core::Task;
 use qo_core::task::decode;
 use qo_sim::random::Random;
-use qo_testkit::SeaweedFs;
+use qo_testkit::{SeaweedFs, ports};
 
 use crate::args::{Mode, Plan};
 use crate::faults::Faults;
@@ -75,7 +75,8 @@ impl Site {
         let mut brokers = Vec::new();
         if plan.mode == Mode::Slate {
             for number in 0..BROKERS {
-                let listen = free_address()?;
+                let [port] = ports::free()?;
+                let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
                 let random = Random::of(&[plan.seed, 3, number as u64]);
                 let proxy = Proxy::start(listen, faults.clone(), random)?;
                 brokers.push(Broker { listen, proxy });
@@ -224,12 +225,6 @@ impl Site {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
-}
-
-/// An address with a free port.
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
-    listener.local_addr().context("no free port")
 }
 
 /// A folder below the target directory.

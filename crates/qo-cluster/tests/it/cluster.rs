@@ -11,6 +11,7 @@ use qo_core::Json;
 use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::TokioRuntime;
+use qo_testkit::ports;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -48,15 +49,15 @@ fn new_runtime() -> Runtime {
         .unwrap()
 }
 
-/// A free address. Another process may take it, but hardly does.
+/// A free address that no outgoing connection gets, also while its node is down.
 fn free_address() -> String {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
+    let [port] = ports::free().unwrap();
+    format!("127.0.0.1:{port}")
 }
 
-/// Binds an address that a killed node may hold for a moment longer.
+/// Binds an address that a killed node holds until its last job on disk has ended.
 async fn bind(address: SocketAddr) -> TcpListener {
-    for _ in 0..200 {
+    for _ in 0..1_200 {
         if let Ok(listener) = TcpListener::bind(address).await {
             return listener;
         }
