@@ -81,9 +81,12 @@ pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCo
         let package = &metadata.package_with_target("bench", target)?.name;
         let mut command = qo_testkit::cargo()?;
         command.args(["bench", "--package", package, "--bench", target]);
-        if matches!(benchmark, Benchmark::Wasi | Benchmark::Cluster) {
-            command.args(["--features", SHIPPED]);
-        }
+        match benchmark {
+            Benchmark::Wasi => command.args(["--features", SHIPPED]),
+            // Without the WASI sandbox, which takes longest to build.
+            Benchmark::Cluster => command.args(["--features", "qo-cli/cluster"]),
+            _ => &mut command,
+        };
         command.arg("--").args(arguments);
         let status = command
             .status()

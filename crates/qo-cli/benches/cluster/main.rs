@@ -1,6 +1,6 @@
 //! Three nodes on this machine, as processes with their data on disk, every acknowledgement synced.
 //!
-//! `cargo xtask bench cluster [--json] [rate|latency|failover|restart|catch-up]`. Clients submit, claim and complete tasks with inputs of
+//! `cargo xtask bench cluster [--json] [rate|groups|latency|failover|restart|catch-up]`. Clients submit, claim and complete tasks with inputs of
 //! 1 KiB through the remote engine. Clients and nodes share the machine's cores. `QO_BENCH_TASKS` sets the number of waiting tasks in
 //! `restart` and `catch-up`, a million by default, and scales the other scenarios.
 
@@ -31,6 +31,8 @@ const WAITING: usize = 1_000_000;
 const RATE_GOAL: f64 = 10_000.0;
 const LATENCY_FOR: Duration = Duration::from_secs(15);
 const FAILOVERS: usize = 3;
+/// The number of groups in `groups`.
+const GROUPS: u16 = 16;
 
 fn waiting() -> usize {
     let set = std::env::var("QO_BENCH_TASKS").ok();
@@ -40,6 +42,7 @@ fn waiting() -> usize {
 fn main() -> ExitCode {
     let scenarios = [
         ("rate", "tasks a second, CPU and log bytes a task"),
+        ("groups", "the same with 16 groups"),
         ("latency", "submit to completed at a quarter of that rate"),
         (
             "failover",
@@ -51,7 +54,10 @@ fn main() -> ExitCode {
     run_benchmark("cluster", &scenarios, async |arguments, report| {
         let mut rate = RATE_GOAL;
         if arguments.includes("rate") {
-            rate = measure_rate(report).await;
+            rate = measure_rate(report, "rate", 1).await;
+        }
+        if arguments.includes("groups") {
+            measure_rate(report, "groups", GROUPS).await;
         }
         if arguments.includes("latency") {
             measure_latency(report, rate / 4.0).await;
@@ -68,8 +74,8 @@ fn main() -> ExitCode {
     })
 }
 
-async fn measure_rate(report: &mut Report) -> f64 {
-    let nodes = Nodes::start();
+async fn measure_rate(report: &mut Report, scenario: &str, groups: u16) -> f64 {
+    let nodes = Nodes::with_groups(groups);
     let engine = nodes.engine();
     let count = (waiting() / 5).clamp(1_000, 200_000);
     load(&engine, count / 10).await;
@@ -83,13 +89,13 @@ async fn measure_rate(report: &mut Report) -> f64 {
     let rate = count as f64 / began.elapsed().as_secs_f64();
     let each = |seconds: f64| seconds / count as f64 * 1e6;
     report.figure(
-        "rate",
+        scenario,
         "tasks a second, submit to completed",
         rate,
         "at least 10000",
     );
     report.figure(
-        "rate",
+        scenario,
         "CPU microseconds a task, client",
         each(cpu_seconds(client) - client_before),
         "",
@@ -97,14 +103,10 @@ async fn measure_rate(report: &mut Report) -> f64 {
     for (node, (id, before)) in (1..).zip(ids.iter().zip(&before)) {
         let role = if node == leader { "leader" } else { "follower" };
         let name = format!("CPU microseconds a task, {role} {node}");
-        report.figure("rate", &name, each(cpu_seconds(*id) - before), "");
+        report.figure(scenario, &name, each(cpu_seconds(*id) - before), "");
     }
-    report.figure(
-        "rate",
-        "log bytes a task",
-        nodes.log_bytes_a_task().await,
-        "",
-    );
+    let log_bytes = nodes.log_bytes_a_task().await;
+    report.figure(scenario, "log bytes a task", log_bytes, "");
     rate
 }
 

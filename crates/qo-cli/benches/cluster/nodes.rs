@@ -22,11 +22,17 @@ pub(crate) struct Nodes {
     clients: [u16; COUNT],
     between: [u16; COUNT],
     processes: [Option<Child>; COUNT],
+    groups: u16,
 }
 
 impl Nodes {
-    /// Starts three nodes, and waits until one leads.
+    /// Starts three nodes with one group, and waits until one leads.
     pub(crate) fn start() -> Self {
+        Self::with_groups(1)
+    }
+
+    /// Starts three nodes that divide the tasks over groups.
+    pub(crate) fn with_groups(groups: u16) -> Self {
         let ports = ports::free::<{ 2 * COUNT }>().unwrap();
         // The data must be on a disk, and a temporary directory may be in memory.
         let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -35,6 +41,7 @@ impl Nodes {
             clients: std::array::from_fn(|node| ports[node]),
             between: std::array::from_fn(|node| ports[COUNT + node]),
             processes: [const { None }; COUNT],
+            groups,
         };
         for node in 1..=3 {
             nodes.start_node(node);
@@ -53,6 +60,7 @@ impl Nodes {
         command
             .args(["--json", "serve", "--cluster=bench"])
             .arg(format!("--node={node}"))
+            .arg(format!("--groups={}", self.groups))
             .arg(format!(
                 "--data={}",
                 self.folder.path().join(node.to_string()).display()

@@ -27,6 +27,8 @@ pub enum Mutation {
     SnapshotWithoutKeys,
     /// A node that restarts forgets its rows beyond the last sync, and keeps the position of the log.
     PositionWithoutRows,
+    /// A node forgets that it has voted, and votes for a second candidate in the same term.
+    VoteForgotten,
     /// A node votes for candidates that lack entries which it has.
     VoteForShorterLog,
     /// A snapshot contains no finished tasks.
@@ -41,11 +43,12 @@ pub enum Mutation {
 
 impl Mutation {
     /// Every planted bug.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::UnsyncedLog,
         Self::AcknowledgedUnseen,
         Self::SnapshotWithoutKeys,
         Self::PositionWithoutRows,
+        Self::VoteForgotten,
         Self::VoteForShorterLog,
         Self::SnapshotWithoutFinishedTasks,
         Self::SnapshotIncomplete,

@@ -165,8 +165,11 @@ impl SimNetwork {
             return response;
         };
         let term = |vote: &[u8]| vote[..8].to_vec();
-        let gives =
-            self.mutation == Some(Mutation::VoteForShorterLog) && term(wanted) >= term(held);
+        let gives = match self.mutation {
+            Some(Mutation::VoteForgotten) => term(wanted) == term(held),
+            Some(Mutation::VoteForShorterLog) => term(wanted) >= term(held),
+            _ => false,
+        };
         if !is_vote || !gives || response.first() != Some(&0) {
             return response;
         }

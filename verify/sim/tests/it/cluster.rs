@@ -5,8 +5,8 @@ use std::panic::AssertUnwindSafe;
 use qo_sim::cluster::{ClusterOutcome, Mutation, run};
 
 /// The number of seeds, and the most that a planted bug may take.
-const SEEDS: u64 = 25;
-const HUNT_SEEDS: u64 = 25;
+const SEEDS: u64 = 300;
+const HUNT_SEEDS: u64 = 300;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
