@@ -152,11 +152,19 @@ impl Applier {
         }
     }
 
-    /// The due tasks that a claim would take.
+    /// The due tasks that a claim would take, each with the due time that says how urgent it is.
     fn due(&self, order: &ClaimOrder, now: Timestamp, max: usize) -> Vec<Arc<Task>> {
         let (queues, types) = (&order.request.queues, &order.request.types);
-        let due = self.state.due(queues, types, now, max).into_iter();
-        due.filter_map(|id| self.state.shared(id)).collect()
+        let due = self.state.due_by_urgency(queues, types, now, max);
+        let due = due.into_iter().filter_map(|(id, since)| {
+            let mut task = self.state.shared(id)?;
+            if task.available_at != since {
+                // Groups take turns: whoever compares it with the tasks of other partitions needs the age of the oldest of all groups.
+                Arc::make_mut(&mut task).available_at = since;
+            }
+            Some(task)
+        });
+        due.collect()
     }
 
     /// The response to a claim that found nothing until its wait was over.

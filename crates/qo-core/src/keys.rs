@@ -3,8 +3,9 @@
 //! | key | holds |
 //! | --- | --- |
 //! | `tasks/{shard}/{id}.json` | the task: the single source of truth |
-//! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | marks a due task; one with a limit key has the key as a last part |
+//! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | marks a due task; one with a limit key has the key as a further part |
 //! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | marks a task that will be due; likewise |
+//! | `ready/{queue}/{type}/{priority}/{rank_ms}/{id}/.{available_at_ms}` | marks a due task that has a rank among the groups of its queue; its later entry ends with the rank |
 //! | `leases/{shard}/{minute}/{id}/{attempt}` | marks a running task, by the minute in which its lease expires |
 //! | `workers/{worker}.json` | a worker's record |
 //! | `data/{shard}/{id}/input-{sha256}.json` | an input too large for the record |
@@ -32,6 +33,8 @@
 //!   process that finds a due entry moves it to `ready`. The time has millisecond precision, so the task need not be
 //!   read. The id precedes the names, because some stores list a folder `a` before its sibling `a-b`, out of order.
 //! - **limit keys**: they are in the keys of the index, so that a worker passes over tasks whose limit is full without reading them.
+//! - **ranks**: a task with a group has a rank instead of its due time at the place that decides about the order. A part that begins with a dot
+//!   cannot be a limit key.
 //! - **leases**: a minute, not a time, so that most renewals leave the entry in place and need no index write.
 //! - **No index key is used twice**: a task's due time only grows, and a lease key contains the attempt. A late
 //!   deletion of an old entry therefore never removes a new one.
@@ -124,6 +127,8 @@ pub struct IndexEntry {
     pub id: TaskId,
     /// The task's limit key.
     pub limit_key: Option<LimitKey>,
+    /// Its place among the groups of the queue, if it is not the due time.
+    pub rank: Option<Timestamp>,
 }
 
 impl IndexEntry {
@@ -136,15 +141,32 @@ impl IndexEntry {
             available_at: task.available_at,
             id: task.id,
             limit_key: task.limit_key.clone(),
+            rank: task.fairness_rank,
         }
     }
 
-    fn with_limit_key(mut self, text: Option<&str>) -> Option<Self> {
-        self.limit_key = match text {
-            Some(text) => Some(text.parse().ok()?),
+    /// The time that orders it among the due tasks of its queue, type and priority.
+    pub fn place(&self) -> Timestamp {
+        self.rank.unwrap_or(self.available_at)
+    }
+
+    /// Reads the parts of a key behind the required ones. Returns the entry and the time of the last part.
+    fn with_further_parts<'a>(
+        mut self,
+        mut parts: impl Iterator<Item = &'a str>,
+    ) -> Option<(Self, Option<Timestamp>)> {
+        let mut part = parts.next();
+        if let Some(text) = part.filter(|text| !text.starts_with('.')) {
+            self.limit_key = Some(text.parse().ok()?);
+            part = parts.next();
+        }
+        let time = match part {
+            Some(text) => Some(Timestamp::from_millis(
+                text.strip_prefix('.')?.parse().ok()?,
+            )),
             None => None,
         };
-        Some(self)
+        Some((self, time))
     }
 
     /// The key of this entry at `now`.
@@ -254,10 +276,11 @@ impl fmt::Display for Key {
                     entry.queue,
                     entry.task_type,
                     entry.priority,
-                    entry.available_at.as_millis(),
+                    entry.place().as_millis(),
                     entry.id
                 )?;
-                write_limit_key(f, entry)
+                let due = entry.rank.map(|_| entry.available_at);
+                write_further_parts(f, entry, due)
             }
             Self::Later(entry) => {
                 write!(
@@ -269,7 +292,7 @@ impl fmt::Display for Key {
                     entry.task_type,
                     entry.priority
                 )?;
-                write_limit_key(f, entry)
+                write_further_parts(f, entry, entry.rank)
             }
             Self::Lease {
                 minute,
@@ -303,9 +326,16 @@ impl fmt::Display for Key {
     }
 }
 
-fn write_limit_key(f: &mut fmt::Formatter<'_>, entry: &IndexEntry) -> fmt::Result {
-    match &entry.limit_key {
-        Some(key) => write!(f, "/{key}"),
+fn write_further_parts(
+    f: &mut fmt::Formatter<'_>,
+    entry: &IndexEntry,
+    time: Option<Timestamp>,
+) -> fmt::Result {
+    if let Some(key) = &entry.limit_key {
+        write!(f, "/{key}")?;
+    }
+    match time {
+        Some(time) => write!(f, "/.{:015}", time.as_millis()),
         None => Ok(()),
     }
 }
@@ -343,13 +373,19 @@ fn read(text: &str) -> Option<Key> {
             let (queue, task_type, priority, at, id) =
                 (next()?, next()?, next()?, next()?, next()?);
             let entry = read_entry(queue, task_type, priority, at, id)?;
-            Key::Ready(entry.with_limit_key(next())?)
+            let (mut entry, due) = entry.with_further_parts(parts)?;
+            if let Some(due) = due {
+                entry.rank = Some(std::mem::replace(&mut entry.available_at, due));
+            }
+            Key::Ready(entry)
         }
         "later" => {
             let (at, id, queue, task_type, priority) =
                 (next()?, next()?, next()?, next()?, next()?);
             let entry = read_entry(queue, task_type, priority, at, id)?;
-            Key::Later(entry.with_limit_key(next())?)
+            let (mut entry, rank) = entry.with_further_parts(parts)?;
+            entry.rank = rank;
+            Key::Later(entry)
         }
         "leases" => {
             next()?;
@@ -414,6 +450,7 @@ fn read_entry(
         available_at: Timestamp::from_millis(at.parse().ok()?),
         id: id.parse().ok()?,
         limit_key: None,
+        rank: None,
     })
 }
 
@@ -429,6 +466,14 @@ mod tests {
             available_at: Timestamp::from_millis(millis),
             id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
             limit_key: None,
+            rank: None,
+        }
+    }
+
+    fn ranked_entry() -> IndexEntry {
+        IndexEntry {
+            rank: Some(Timestamp::from_millis(1_763_238_900_000)),
+            ..limited_entry()
         }
     }
 
@@ -443,6 +488,21 @@ mod tests {
     fn keys_match_the_documentation() {
         let id = entry(5, 0).id;
         let keys = [
+            (
+                Key::Ready(ranked_entry()),
+                "ready/default/send_email/5/001763238900000/550e8400-e29b-41d4-a716-446655440000/stripe/.001763238840123",
+            ),
+            (
+                Key::Later(ranked_entry()),
+                "later/001763238840123/550e8400-e29b-41d4-a716-446655440000/default/send_email/5/stripe/.001763238900000",
+            ),
+            (
+                Key::Ready(IndexEntry {
+                    limit_key: None,
+                    ..ranked_entry()
+                }),
+                "ready/default/send_email/5/001763238900000/550e8400-e29b-41d4-a716-446655440000/.001763238840123",
+            ),
             (
                 Key::Task(id),
                 "tasks/5/550e8400-e29b-41d4-a716-446655440000.json",
@@ -584,6 +644,8 @@ mod tests {
             "tasks/5/550e8400-e29b-41d4-a716-446655440000.json/x",
             "ready/default/send_email/5/1763238840123/550e8400-e29b-41d4-a716-446655440000",
             "ready/default/send_email/12/001763238840123/550e8400-e29b-41d4-a716-446655440000",
+            "ready/default/send_email/5/001763238840123/550e8400-e29b-41d4-a716-446655440000/.1763238840123",
+            "ready/default/send_email/5/001763238840123/550e8400-e29b-41d4-a716-446655440000/.001763238840123/stripe",
             "ready/../send_email/5/001763238840123/550e8400-e29b-41d4-a716-446655440000",
             "leases/5/+029387314/550e8400-e29b-41d4-a716-446655440000/3",
             "workers/.json",

@@ -44,11 +44,15 @@ pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
 pub use limit::{Limit, LimitRules, StartLimit};
 pub use names::{
-    Actor, DocumentName, IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag, TaskType, WorkerId,
+    Actor, DocumentName, FairnessGroup, IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag,
+    TaskType, WorkerId,
 };
 pub use pause::{Pause, PauseNote, PauseTarget, Pauses};
 pub use payload::{Payload, PayloadRef, Sha256};
-pub use queue_settings::{InvalidQueueSettings, QueueSettings, RETENTION_MAX_SECONDS, WAITING_MAX};
+pub use queue_settings::{
+    GROUP_WEIGHT_MAX, GROUP_WEIGHTS_MAX, InvalidQueueSettings, QueueSettings,
+    RETENTION_MAX_SECONDS, WAITING_MAX,
+};
 pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};
 pub use route::Route;

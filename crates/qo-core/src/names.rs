@@ -124,6 +124,8 @@ names!(
     DocumentName: "name",
     /// What limits may apply to, given at the submit: a tenant, an account of an API.
     LimitKey: "limit key",
+    /// Whose turn it is: the groups of a queue, such as its tenants, are served in turn.
+    FairnessGroup: "group",
 );
 
 impl Default for QueueName {

@@ -4,6 +4,8 @@
 //! from them what it does not say itself, and the task keeps it: a later change of the settings applies to later submits. The retention is
 //! the exception: engines look it up when a task has finished.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -11,13 +13,17 @@ use crate::document::{DocumentId, DocumentKind};
 use crate::extra::Extra;
 use crate::json::Json;
 use crate::limits::{DELAY_MAX_MS, RETRIES_MAX, TIMEOUT_MAX_SECONDS};
-use crate::names::{DocumentName, QueueName};
+use crate::names::{DocumentName, FairnessGroup, QueueName};
 use crate::transition::{Rejection, Submission};
 
 /// The longest retention: ten years.
 pub const RETENTION_MAX_SECONDS: u64 = 10 * 366 * 24 * 60 * 60;
 /// The highest limit on the number of waiting tasks.
 pub const WAITING_MAX: u64 = 1_000_000_000;
+/// The highest weight of a group.
+pub const GROUP_WEIGHT_MAX: u32 = 1_000;
+/// The most groups of a queue that have a weight.
+pub const GROUP_WEIGHTS_MAX: usize = 1_000;
 
 /// The settings of a queue. Each is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -37,6 +43,9 @@ pub struct QueueSettings {
     /// How many tasks may wait. Further submits are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<u64>,
+    /// How many turns groups get per round. Those that are not named get one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group_weights: BTreeMap<FairnessGroup, u32>,
     /// Fields of newer versions of qo, kept as they are.
     #[serde(flatten)]
     pub extra: Extra,
@@ -70,6 +79,7 @@ impl QueueSettings {
         retention_seconds: None,
         max_wait_ms: None,
         max_waiting: None,
+        group_weights: BTreeMap::new(),
         extra: Extra::NONE,
     };
 
@@ -130,6 +140,16 @@ impl QueueSettings {
                 "max_waiting",
                 "1 to 1000000000",
             ),
+            (
+                (self.group_weights.values()).all(|weight| (1..=GROUP_WEIGHT_MAX).contains(weight)),
+                "the weight of a group",
+                "1 to 1000",
+            ),
+            (
+                self.group_weights.len() <= GROUP_WEIGHTS_MAX,
+                "group_weights",
+                "at most 1000 groups",
+            ),
         ];
         for (holds, field, allowed) in bounds {
             if !holds {
@@ -186,7 +206,7 @@ mod tests {
 
     #[test]
     fn settings_round_trip_with_fields_of_later_versions() {
-        let text = r#"{"max_retries":0,"timeout_seconds":60,"retention_seconds":3600,"max_wait_ms":500,"max_waiting":10,"later":[1]}"#;
+        let text = r#"{"max_retries":0,"timeout_seconds":60,"retention_seconds":3600,"max_wait_ms":500,"max_waiting":10,"group_weights":{"big":3},"later":[1]}"#;
         let settings = parse(text).unwrap();
         assert_eq!(serde_json::to_string(&settings).unwrap(), text);
         assert_eq!(settings.retention_ms(), Some(3_600_000));
@@ -206,6 +226,11 @@ mod tests {
             (r#"{"max_wait_ms":31536000001}"#, "max_wait_ms"),
             (r#"{"max_waiting":0}"#, "max_waiting"),
             (r#"{"max_waiting":1000000001}"#, "max_waiting"),
+            (r#"{"group_weights":{"a":0}}"#, "the weight of a group"),
+            (
+                r#"{"group_weights":{"a":1,"b":1001}}"#,
+                "the weight of a group",
+            ),
         ] {
             assert_eq!(field_of(text), field, "{text}");
         }
@@ -219,6 +244,9 @@ mod tests {
             r#"{"max_waiting":1.5}"#,
             r#"{"timeout_seconds":"60"}"#,
             r#"{"max_wait_ms":1e3}"#,
+            r#"{"group_weights":{"no/slash":1}}"#,
+            r#"{"group_weights":{"a":-1}}"#,
+            r#"{"group_weights":[1]}"#,
         ] {
             let refused = parse(text);
             assert!(

@@ -213,12 +213,13 @@ pub(super) fn start_of(first_page: &[IndexEntry], place: u64) -> Option<String> 
     if place == 0 || first.priority != last.priority {
         return None;
     }
-    let span_ms = last.available_at.as_millis() - first.available_at.as_millis();
+    let span_ms = last.place().as_millis() - first.place().as_millis();
     let distance_ms = u64::try_from(span_ms).ok()?.saturating_mul(place);
     let start = IndexEntry {
-        available_at: first.available_at.plus_millis(distance_ms),
+        available_at: first.place().plus_millis(distance_ms),
         id: TaskId::from_bytes([0; 16]),
         limit_key: None,
+        rank: None,
         ..first.clone()
     };
     Some(Key::Ready(start).to_string())

@@ -34,6 +34,7 @@ mod doctor;
 mod documents;
 mod engine_impl;
 mod environment;
+mod fairness;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod history;
@@ -96,6 +97,7 @@ use qo_engine::watch::Watchers;
 
 use self::activity::Activity;
 use self::documents::Documents;
+use self::fairness::Ranks;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
 use self::left_alone::LeftAlone;
@@ -148,6 +150,7 @@ struct EngineShared {
     waits_ended: AtomicU64,
     documents: Documents,
     queue_settings: KnownSettings,
+    ranks: Ranks,
 }
 
 /// A task and the tag of its object.
@@ -187,6 +190,7 @@ impl DirectEngine {
                 waits_ended: AtomicU64::new(0),
                 documents: Documents::default(),
                 queue_settings: KnownSettings::default(),
+                ranks: Ranks::default(),
                 index_gc,
                 signal,
                 client,

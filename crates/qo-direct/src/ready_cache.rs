@@ -477,11 +477,11 @@ impl ReadyList {
         cached.entries.drain(..count).collect()
     }
 
-    /// The priority and due time of the next entry. Lower is more urgent.
+    /// The priority and place of the next entry. Lower is more urgent.
     fn urgency(&self) -> Option<(u8, Timestamp)> {
         let cached = lock(&self.cached);
         let entry = cached.entries.front()?;
-        Some((entry.priority, entry.available_at))
+        Some((entry.priority, entry.place()))
     }
 }
 

@@ -122,6 +122,7 @@ impl DirectEngine {
         if let Some(held) = held {
             task.idempotency_until = held.until;
         }
+        task.fairness_rank = self.rank_of(&task, settings).await;
         match self
             .client()
             .create(&Key::Task(id).to_string(), encode_task(&task)?, &op)

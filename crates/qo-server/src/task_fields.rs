@@ -11,7 +11,7 @@ use crate::response::{ApiError, unwritable};
 use crate::routes::tasks::{RECORD_BYTES, size_of};
 
 /// The names of a task's fields in JSON.
-const NAMES: [&str; 46] = [
+const NAMES: [&str; 48] = [
     "attempt",
     "available_at",
     "cancel_requested",
@@ -20,6 +20,8 @@ const NAMES: [&str; 46] = [
     "events",
     "events_dropped",
     "expires_at",
+    "fairness_group",
+    "fairness_rank",
     "id",
     "idempotency_hold",
     "idempotency_key",

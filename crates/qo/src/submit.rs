@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, Uniqueness};
 use qo_core::{
-    IdempotencyKey, Json, LimitKey, OrderingKey, QueueName, RetryPolicy, Tag, TaskId, TaskType,
-    Timestamp, TraceParent,
+    FairnessGroup, IdempotencyKey, Json, LimitKey, OrderingKey, QueueName, RetryPolicy, Tag,
+    TaskId, TaskType, Timestamp, TraceParent,
 };
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
 use serde::Serialize;
@@ -60,6 +60,7 @@ pub struct TaskBuilder {
     ordering_key: Option<String>,
     on_failure: Option<OnFailure>,
     limit_key: Option<String>,
+    group: Option<String>,
 }
 
 impl Queue {
@@ -96,6 +97,7 @@ impl Queue {
             ordering_key: None,
             on_failure: None,
             limit_key: None,
+            group: None,
         }
     }
 }
@@ -257,6 +259,13 @@ impl TaskBuilder {
         self
     }
 
+    /// Sets the group, such as a tenant: the groups of a queue are served in turn, so that the many tasks of one do not delay those of
+    /// another. [`QueueSettings::group_weights`](crate::QueueSettings::group_weights) gives some more turns.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
     /// Sets the W3C trace context. The handler reads it from the task.
     pub fn traceparent(mut self, parent: TraceParent) -> Self {
         self.traceparent = Some(parent);
@@ -315,6 +324,8 @@ impl TaskBuilder {
             None => None,
         };
         request.limit_key = self.limit_key.as_deref().map(LimitKey::new).transpose()?;
+        let group = self.group.as_deref().map(FairnessGroup::new);
+        request.fairness_group = group.transpose()?;
         for tag in &self.tags {
             request.tags.push(Tag::new(tag)?);
         }

@@ -8,7 +8,7 @@ use crate::attempts::{self, Excuse};
 use crate::call::{Call, CallKind};
 use crate::life::{self, Conditions, Life, StoredVersion};
 use crate::promise::{Breaches, Promise};
-use crate::{counts, keys, limits, linearizability, ordering};
+use crate::{counts, fairness, keys, limits, linearizability, ordering};
 
 /// A recorded history, after all faults stopped and the queue settled.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +73,9 @@ impl History<'_> {
         let undecided = linearizability::check(self.calls, &lives, &excluded, &mut breaches);
         ordering::check(self.calls, &lives, &mut breaches);
         limits::check(self.limits, &lives, clock_difference_ms, &mut breaches);
+        if self.conditions.takes_turns {
+            fairness::check(&lives, &mut breaches);
+        }
         self.check_ends(&lives, &mut breaches);
         Checked {
             breaches,

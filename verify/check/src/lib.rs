@@ -14,6 +14,7 @@ mod call;
 mod call_log;
 pub mod cause;
 mod counts;
+mod fairness;
 mod final_state;
 mod group;
 mod history;

@@ -133,6 +133,8 @@ pub struct Conditions {
     pub renewals_once: bool,
     /// Every stored attempt was handed out: no caller died or gave up while it claimed.
     pub claims_answered: bool,
+    /// The engine serves groups in turn, exactly, and neither limits nor ordering keys keep tasks from starting.
+    pub takes_turns: bool,
     /// How long a purge may take. A replay during that time is lost with the task.
     pub purge_max: Duration,
     /// How far apart the clocks of two processes may be.
@@ -147,6 +149,7 @@ impl Conditions {
             grouped: false,
             renewals_once: false,
             claims_answered: false,
+            takes_turns: false,
             purge_max: Duration::from_mins(3),
             clock_difference_ms: 3_000,
         }

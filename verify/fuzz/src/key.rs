@@ -21,11 +21,11 @@ pub(crate) fn key(bytes: &[u8]) {
         Key::Task(id) => (tasks_prefix(id.shard()), 3),
         Key::Ready(entry) => (
             ready_prefix(&entry.queue, &entry.task_type),
-            6 + usize::from(entry.limit_key.is_some()),
+            6 + usize::from(entry.limit_key.is_some()) + usize::from(entry.rank.is_some()),
         ),
         Key::Later(entry) => (
             "later".to_owned(),
-            6 + usize::from(entry.limit_key.is_some()),
+            6 + usize::from(entry.limit_key.is_some()) + usize::from(entry.rank.is_some()),
         ),
         Key::Lease { id, .. } => (leases_prefix(id.shard()), 5),
         Key::Worker(_) => ("workers".to_owned(), 2),

@@ -68,6 +68,7 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
         conditions: Conditions {
             punctual,
             grouped: evidence.subject.groups_changes(),
+            takes_turns: evidence.subject.groups_changes() && evidence.plan.has_groups(),
             clock_difference_ms: if punctual { 3_000 } else { 65_000 },
             ..Conditions::strict()
         },

@@ -80,7 +80,16 @@ const LIMITED: (u64, [u64; 3]) = (16, [2, 5, 11]);
 /// The seeds, by their remainder, whose tasks have ordering keys.
 const ORDERED: (u64, [u64; 3]) = (16, [6, 10, 13]);
 
+/// The seeds, by their remainder, whose tasks have groups.
+const FAIR: (u64, [u64; 3]) = (16, [4, 12, 15]);
+
 impl Plan {
+    /// Whether tasks have groups that take turns. The seed alone decides, as for ordering keys.
+    pub fn has_groups(&self) -> bool {
+        let (modulus, remainders) = FAIR;
+        remainders.contains(&(self.seed % modulus))
+    }
+
     /// The limits that apply from the start, by their names and documents. The seed alone decides, as for ordering keys.
     pub fn task_limits(&self) -> Vec<(&'static str, &'static str)> {
         let (modulus, remainders) = LIMITED;

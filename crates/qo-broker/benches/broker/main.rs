@@ -17,6 +17,7 @@ mod names;
 mod overload;
 mod rig;
 mod shared;
+mod tenants;
 mod touched;
 
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ use qo_fixtures::run_benchmark;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const SCENARIOS: [(&str, &str); 9] = [
+const SCENARIOS: [(&str, &str); 10] = [
     (
         "full",
         "slate, 30 ms a request, 1 KiB inputs, in batches: tasks a second, requests, dollars",
@@ -61,6 +62,10 @@ const SCENARIOS: [(&str, &str); 9] = [
         "shared",
         "two workers and a submitter on one JSON object: their shares",
     ),
+    (
+        "tenants",
+        "slate with 10,000 tenants that are served in turn, and without groups: tasks a second",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -88,6 +93,9 @@ fn main() -> ExitCode {
         }
         if args.includes("shared") {
             shared::run(report).await;
+        }
+        if args.includes("tenants") {
+            tenants::run(report).await;
         }
         if args.includes("deep") {
             deep::run(report).await;

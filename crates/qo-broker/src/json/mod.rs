@@ -122,10 +122,14 @@ impl JsonJournal {
             if self.lines.get(&id).is_some_and(|known| known == line) {
                 continue;
             }
-            state.unload(id);
+            let known = state.unload(id);
             match decode(line.as_bytes()) {
                 Ok(task) => {
+                    let is_claimed = known.is_some_and(|known| known.attempt < task.attempt);
                     state.load(task);
+                    if is_claimed {
+                        state.count_turn(id);
+                    }
                 }
                 Err(error) => {
                     // The id and the key stay taken, so that no submit replaces this line.

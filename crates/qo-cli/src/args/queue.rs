@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use qo::QueueName;
+use qo::{FairnessGroup, GROUP_WEIGHT_MAX, QueueName};
 
 use super::values;
 
@@ -53,6 +53,7 @@ Examples:
   qo queue set mail --retries 8 --timeout 30s
   qo queue set quotes --max-wait 10s --retention 1h
   qo queue set imports --max-waiting 10000
+  qo queue set imports --weight big-tenant=3 --weight trial=1
   qo queue set imports --unset max-waiting
   qo queue set imports --clear
 
@@ -76,6 +77,9 @@ pub struct QueueSetArgs {
     /// How many tasks may wait; further submits are rejected with exit code 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub max_waiting: Option<u64>,
+    /// Turns of a group per round, 1 to 1000; repeatable. Groups without a weight get one turn; so does one whose weight is set to 1
+    #[arg(long, value_name = "GROUP=N", value_parser = group_weight)]
+    pub weight: Vec<(FairnessGroup, u32)>,
     /// Setting to remove; repeatable
     #[arg(long, value_name = "SETTING", value_enum)]
     pub unset: Vec<QueueSetting>,
@@ -97,4 +101,19 @@ pub enum QueueSetting {
     MaxWait,
     /// --max-waiting
     MaxWaiting,
+    /// --weight, of all groups
+    Weights,
+}
+
+fn group_weight(text: &str) -> Result<(FairnessGroup, u32), String> {
+    let (group, weight) = text
+        .split_once('=')
+        .ok_or("give a group and its turns per round, such as big-tenant=3")?;
+    let group = group
+        .parse::<FairnessGroup>()
+        .map_err(|error| error.to_string())?;
+    let weight = weight.parse().ok();
+    let weight = weight.filter(|weight| (1..=GROUP_WEIGHT_MAX).contains(weight));
+    let weight = weight.ok_or(format!("the weight must be 1 to {GROUP_WEIGHT_MAX}"))?;
+    Ok((group, weight))
 }

@@ -24,7 +24,7 @@ Examples:
 
 With --many, each line is the JSON input of one task. With --many --full, each line is an object with the fields \"type\" (or --type), \"input\", \"id\", \"queue\", \
 \"priority\", \"delay\" or \"at\", \"expires_in\" or \"expires_at\", \"timeout\", \"retries\", \"retry_policy\", \"tags\", \"idempotency_key\", \"idempotency_scope\", \
-\"idempotency_window\", \"idempotency_hold\", \"on_conflict\", \"ordering_key\", \"on_failure\", \"limit_key\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
+\"idempotency_window\", \"idempotency_hold\", \"on_conflict\", \"ordering_key\", \"on_failure\", \"limit_key\", \"group\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
 submitted, and the exit code is not 0. Empty lines are skipped.
 
 Durations look like 30s, 5m or 1h30m; a plain number means seconds.")]
@@ -154,6 +154,9 @@ pub struct TaskArgs {
     /// The limits with this key apply to the task (`qo limit`): a tenant, an account of an API
     #[arg(long, value_name = "KEY", help_heading = "Limits")]
     pub limit_key: Option<String>,
+    /// Group of the task, such as a tenant: the groups of a queue are served in turn
+    #[arg(long, value_name = "GROUP", help_heading = "Fairness")]
+    pub group: Option<String>,
 }
 
 /// Retry delays.

@@ -64,6 +64,7 @@ fn check(args: &QueueSetArgs) -> Result<(), Failure> {
         QueueSetting::Retention => args.retention.is_some(),
         QueueSetting::MaxWait => args.max_wait.is_some(),
         QueueSetting::MaxWaiting => args.max_waiting.is_some(),
+        QueueSetting::Weights => !args.weight.is_empty(),
     };
     if args.unset.iter().any(is_both) {
         return Err(Failure::bad_input(
@@ -87,6 +88,7 @@ fn apply(args: &QueueSetArgs, settings: &mut QueueSettings) {
             QueueSetting::Retention => settings.retention_seconds = None,
             QueueSetting::MaxWait => settings.max_wait_ms = None,
             QueueSetting::MaxWaiting => settings.max_waiting = None,
+            QueueSetting::Weights => settings.group_weights.clear(),
         }
     }
     let seconds = |duration: Duration| duration.as_millis().div_ceil(1_000);
@@ -97,6 +99,7 @@ fn apply(args: &QueueSetArgs, settings: &mut QueueSettings) {
     settings.retention_seconds = args.retention.map(seconds).or(settings.retention_seconds);
     settings.max_wait_ms = args.max_wait.map(millis).or(settings.max_wait_ms);
     settings.max_waiting = args.max_waiting.or(settings.max_waiting);
+    settings.group_weights.extend(args.weight.iter().cloned());
 }
 
 /// A queue as `qo queue list --json` prints it.
@@ -194,6 +197,11 @@ fn show(info: &QueueInfo, session: &mut Session) -> Result<(), Failure> {
         settings.max_waiting.map(|limit| limit.to_string()),
         "any number",
     )?;
+    line(
+        "Weights",
+        weights(settings),
+        "each group gets a turn per round",
+    )?;
     Ok(())
 }
 
@@ -215,9 +223,16 @@ fn summary(settings: &QueueSettings) -> String {
         settings
             .max_waiting
             .map(|limit| format!("max waiting {limit}")),
+        weights(settings).map(|it| format!("weights {it}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.join(", ")
+}
+
+fn weights(settings: &QueueSettings) -> Option<String> {
+    let weights = settings.group_weights.iter();
+    let weights: Vec<String> = weights.map(|(group, it)| format!("{group}={it}")).collect();
+    (!weights.is_empty()).then(|| weights.join(" "))
 }
 
 fn seconds(seconds: u64) -> String {

@@ -225,6 +225,9 @@ impl Card {
         if let Some(key) = &task.limit_key {
             self.fact("limit key", key.as_str());
         }
+        if let Some(group) = &task.fairness_group {
+            self.fact("group", group.as_str());
+        }
         self.text.push('\n');
     }
 

@@ -166,6 +166,9 @@ pub(super) fn build(
     if let Some(key) = &args.limit_key {
         task = task.limit_key(key);
     }
+    if let Some(group) = &args.group {
+        task = task.group(group);
+    }
     for tag in &args.tag {
         task = task.tag(tag.as_str());
     }

@@ -364,6 +364,7 @@ struct FullLine {
     ordering_key: Option<String>,
     on_failure: Option<String>,
     limit_key: Option<String>,
+    group: Option<String>,
 }
 
 /// A duration: a number of seconds, or a string such as `5m`.
@@ -477,6 +478,7 @@ fn override_with(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
     let policy = parsed("on_failure", line.on_failure, |text| on_failure(&text))?;
     set(&mut task.on_failure, policy);
     set(&mut task.limit_key, line.limit_key);
+    set(&mut task.group, line.group);
     for tag in &line.tags {
         task.tag
             .push(Tag::new(tag).map_err(|error| format!("tags: {error}"))?);

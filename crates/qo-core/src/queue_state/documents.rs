@@ -30,16 +30,21 @@ impl QueueState {
             .documents(DocumentKind::Queues)
             .map(|(id, _)| id.clone())
             .collect();
-        self.settings.clear();
+        let before = std::mem::take(&mut self.settings);
         for id in queues {
             self.read_settings(&id);
+        }
+        let is_gone = |queue: &QueueName| !self.settings.contains_key(queue);
+        for queue in before.into_keys().filter(is_gone) {
+            self.ready.set_weights(&queue, BTreeMap::new());
         }
         self.update_limits();
     }
 
     /// The settings of a queue.
     pub fn settings(&self, queue: &QueueName) -> &QueueSettings {
-        self.settings.get(queue).unwrap_or(&QueueSettings::NONE)
+        static NONE: QueueSettings = QueueSettings::NONE;
+        self.settings.get(queue).unwrap_or(&NONE)
     }
 
     /// The settings of all queues that have some.
@@ -51,7 +56,10 @@ impl QueueState {
     fn read_settings(&mut self, id: &DocumentId) {
         let queue = QueueName::of_document(&id.name);
         let body = self.documents.get(id).and_then(|it| it.body.as_ref());
-        match body.and_then(|body| QueueSettings::parse(body).ok()) {
+        let settings = body.and_then(|body| QueueSettings::parse(body).ok());
+        let weights = settings.as_ref().map(|it| it.group_weights.clone());
+        self.ready.set_weights(&queue, weights.unwrap_or_default());
+        match settings {
             Some(settings) => self.settings.insert(queue, settings),
             None => self.settings.remove(&queue),
         };

@@ -7,7 +7,7 @@ use super::limited::Selected;
 use super::lines::HeadChange;
 use super::position::IndexPosition;
 use crate::id::TaskId;
-use crate::names::{LimitKey, QueueName, TaskType};
+use crate::names::{FairnessGroup, LimitKey, QueueName, TaskType};
 use crate::task::{OrderingLine, Status, Task};
 
 /// The names under which the indexes know a task.
@@ -16,6 +16,7 @@ pub(super) struct IndexNames {
     task_type: TaskType,
     line: Option<OrderingLine>,
     limit_key: Option<LimitKey>,
+    fairness_group: Option<FairnessGroup>,
 }
 
 impl<'a> Selected<'a> {
@@ -24,6 +25,7 @@ impl<'a> Selected<'a> {
             queue: &task.queue,
             task_type: &task.task_type,
             limit_key: task.limit_key.as_ref(),
+            fairness_group: task.fairness_group.as_ref(),
         }
     }
 }
@@ -35,6 +37,7 @@ impl IndexNames {
             task_type: task.task_type.clone(),
             line: task.ordering_line(),
             limit_key: task.limit_key.clone(),
+            fairness_group: task.fairness_group.clone(),
         }
     }
 
@@ -43,6 +46,7 @@ impl IndexNames {
             queue: &self.queue,
             task_type: &self.task_type,
             limit_key: self.limit_key.as_ref(),
+            fairness_group: self.fairness_group.as_ref(),
         }
     }
 }
@@ -192,6 +196,9 @@ impl QueueState {
             rebuilt.tasks.insert(task.id, Arc::clone(task));
             rebuilt.move_in_indexes(&names, task.id, None, Some(position));
         }
+        // On the way, the last group of a class may have left for a moment.
+        rebuilt.ready = self.ready.emptied();
+        rebuilt.regroup();
         let same = [
             (self.ready == rebuilt.ready, "ready"),
             (self.lines == rebuilt.lines, "lines"),

@@ -4,24 +4,30 @@
 //! tasks of all of them, so tasks that wait for a limit are never looked at, whatever their number, and do not block the tasks behind them.
 //! The slot of a limit is held by the running task itself: it is not stored anywhere else, and is there again after a takeover.
 //!
+//! Tasks with a fairness group are apart ([`super::fair`]), and a claim merges them with the others of their queue ([`super::fair_walk`]).
+//!
 //! A claim costs the number of groups, which is at most the number of combinations of limits that waiting tasks are under. To add or remove a
-//! limit costs one pass over all tasks; to change its bounds costs nothing.
+//! limit costs one pass over all tasks; to change its bounds costs nothing. A claim also costs the number of queues that it asks for and in which fairness groups wait.
 
 use std::collections::BTreeMap;
 
+use super::fair::{Class, FairReady, Place, Weights};
+use super::fair_walk::Walk;
 use super::ready::{DueTask, ReadyIndex, ReadyPosition};
 use crate::id::TaskId;
 use crate::limit::{Limit, LimitRules, LimitWait, StartWindow};
-use crate::names::{DocumentName, LimitKey, QueueName, TaskType};
+use crate::names::{DocumentName, FairnessGroup, LimitKey, QueueName, TaskType};
 use crate::pause::Pauses;
+use crate::task::PRIORITY_MAX;
 use crate::time::Timestamp;
 
-/// What limits select tasks by.
+/// What limits select tasks by, and whose turn counts.
 #[derive(Clone, Copy)]
 pub(super) struct Selected<'a> {
     pub(super) queue: &'a QueueName,
     pub(super) task_type: &'a TaskType,
     pub(super) limit_key: Option<&'a LimitKey>,
+    pub(super) fairness_group: Option<&'a FairnessGroup>,
 }
 
 /// The tasks that a claim asks for.
@@ -30,6 +36,14 @@ pub(super) struct Asked<'a> {
     pub(super) queues: &'a [QueueName],
     pub(super) types: &'a [TaskType],
     pub(super) pauses: &'a Pauses,
+    pub(super) fair: &'a FairReady,
+}
+
+impl Asked<'_> {
+    /// Whether the claim takes such tasks by their age alone: they are not paused, and no groups take turns in their queue.
+    pub(super) fn serves(&self, queue: &QueueName, task_type: &TaskType) -> bool {
+        !self.pauses.stop(queue, task_type) && !self.fair.has(queue)
+    }
 }
 
 /// The limits that apply to the tasks of a group, ordered by name.
@@ -50,8 +64,21 @@ pub(super) struct LimitedReady {
     free: ReadyIndex,
     /// The tasks of each other group. There are no empty groups.
     groups: BTreeMap<Group, ReadyIndex>,
+    /// The tasks that have a fairness group, whatever their limits. Their due times are counted in the indexes above.
+    fair: FairReady,
     /// What is used of each limit.
     usage: BTreeMap<DocumentName, Usage>,
+}
+
+impl<'a> Selected<'a> {
+    fn place(self, position: ReadyPosition) -> Option<Place<'a>> {
+        let group = self.fairness_group?;
+        Some(Place {
+            queue: self.queue,
+            group,
+            position,
+        })
+    }
 }
 
 impl LimitedReady {
@@ -84,6 +111,7 @@ impl LimitedReady {
             rules: self.rules.clone(),
             free: ReadyIndex::default(),
             groups: BTreeMap::new(),
+            fair: self.fair.emptied(),
             usage,
         }
     }
@@ -104,19 +132,61 @@ impl LimitedReady {
         } else {
             self.groups.entry(group).or_default()
         };
-        index.insert(of.queue, of.task_type, position, id);
+        if let Some(place) = of.place(position) {
+            index.add_due_time(position.available_at);
+            let lane = (self.group(of), of.task_type.clone());
+            self.fair.insert(lane, place, id);
+        } else {
+            index.insert(of.queue, of.task_type, position, id);
+        }
     }
 
     pub(super) fn remove(&mut self, of: Selected<'_>, position: ReadyPosition) {
         let group = self.group(of);
-        if group.is_empty() {
-            self.free.remove(of.queue, of.task_type, position);
-        } else if let Some(index) = self.groups.get_mut(&group) {
+        let index = if group.is_empty() {
+            Some(&mut self.free)
+        } else {
+            self.groups.get_mut(&group)
+        };
+        let Some(index) = index else { return };
+        let place = of.place(position);
+        if place.is_some() {
+            index.remove_due_time(position.available_at);
+        } else {
             index.remove(of.queue, of.task_type, position);
-            if index.is_empty() {
-                self.groups.remove(&group);
-            }
         }
+        if index.is_empty() && !group.is_empty() {
+            self.groups.remove(&group);
+        }
+        if let Some(place) = place {
+            let lane = (group, of.task_type.clone());
+            self.fair.remove(&lane, place);
+        }
+    }
+
+    /// Sets the turns of groups per round.
+    pub(super) fn set_weights(&mut self, queue: &QueueName, weights: Weights) {
+        self.fair.set_weights(queue, weights);
+    }
+
+    /// Forgets the turns of the queues in which no task with a group waits any more.
+    pub(super) fn forget_turns(&mut self) {
+        self.fair.forget_empty();
+    }
+
+    /// Counts the turn of a task that was claimed.
+    pub(super) fn take_turn(&mut self, of: Selected<'_>, priority: u8) {
+        self.fair.take_turn(of.queue, priority, of.fairness_group);
+    }
+
+    /// Whether groups take turns in any queue.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.fair.queues().next().is_some()
+    }
+
+    /// Whether groups take turns in the queue of a task.
+    pub(super) fn has_turns(&self, of: Selected<'_>) -> bool {
+        self.fair.has(of.queue)
     }
 
     /// Takes the slots of a task that is running now.
@@ -197,34 +267,102 @@ impl LimitedReady {
         opens_at
     }
 
-    /// The first `limit` due tasks that a claim may take, most urgent first. Of the tasks that share a limit, there may be more than it has
-    /// room for; the first one always fits.
-    pub(super) fn due(&self, asked: Asked<'_>, now: Timestamp, limit: usize) -> Vec<TaskId> {
-        let Asked {
+    /// The first `limit` due tasks that a claim may take, most urgent first, each with its urgency. Of the tasks that share a limit, there may
+    /// be more than it has room for; the first one always fits.
+    pub(super) fn due(
+        &self,
+        queues: &[QueueName],
+        types: &[TaskType],
+        pauses: &Pauses,
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<DueTask> {
+        let asked = Asked {
             queues,
             types,
             pauses,
-        } = asked;
-        let mut due = self.free.due(queues, types, pauses, now, limit);
-        if !self.groups.is_empty() {
-            for (group, index) in &self.groups {
-                let room = self.room(group, now);
-                if room > 0 && index.has_due(now) {
-                    due.extend(index.due(queues, types, pauses, now, limit.min(room)));
-                }
+            fair: &self.fair,
+        };
+        let mut due = self.free.due(asked, now, limit);
+        let mut is_merged = false;
+        for (group, index) in &self.groups {
+            let room = self.room(group, now);
+            if room > 0 && index.has_due(now) {
+                due.extend(index.due(asked, now, limit.min(room)));
+                is_merged = true;
             }
-            due.sort_unstable_by_key(|task: &DueTask| *task);
+        }
+        for queue in self.fair.queues() {
+            let is_asked = queues.is_empty() || queues.contains(queue);
+            if is_asked && !pauses.queues.contains_key(queue) {
+                self.walk(queue, asked, now, limit, &mut due);
+                is_merged = true;
+            }
+        }
+        if is_merged {
+            // The sort is stable, because the tasks of a walk that are as urgent as the same oldest task keep their order.
+            due.sort_by_key(|(priority, turn, _)| (*priority, *turn));
             due.truncate(limit);
         }
-        due.into_iter().map(|(_, _, id)| id).collect()
+        due
+    }
+
+    /// The first due tasks of a queue whose groups take turns.
+    fn walk(
+        &self,
+        queue: &QueueName,
+        asked: Asked<'_>,
+        now: Timestamp,
+        limit: usize,
+        due: &mut Vec<DueTask>,
+    ) {
+        let types: &[TaskType] = asked.types;
+        let weights = self.fair.weights(queue);
+        let is_served = |task_type: &TaskType| !asked.pauses.stop(queue, task_type);
+        let end = due.len() + limit;
+        for priority in 0..=PRIORITY_MAX {
+            let none = Class::default();
+            let class = self.fair.class(queue, priority).unwrap_or(&none);
+            let mut walk = Walk::new(class, weights, now);
+            let mut rooms: BTreeMap<&[DocumentName], usize> = BTreeMap::new();
+            let indexes = self.groups.iter().filter(|(_, index)| index.has_due(now));
+            let indexes = indexes.map(|(limits, index)| (limits.as_slice(), index));
+            for (limits, index) in indexes.chain([(&[] as &[DocumentName], &self.free)]) {
+                let room = self.room(limits, now);
+                if room == 0 {
+                    continue;
+                }
+                let room = walk.add_room(room);
+                rooms.insert(limits, room);
+                for (task_type, line) in index.lines(queue, priority, types) {
+                    if is_served(task_type) {
+                        walk.add_plain(line, room);
+                    }
+                }
+            }
+            for lane in class.lanes() {
+                let (limits, task_type) = lane;
+                let is_asked = types.is_empty() || types.contains(task_type);
+                if let Some(room) = rooms.get(limits.as_slice())
+                    && is_asked
+                    && is_served(task_type)
+                {
+                    walk.add_lane(lane, *room);
+                }
+            }
+            while due.len() < end
+                && let Some((turn, id)) = walk.next()
+            {
+                due.push((priority, turn, id));
+            }
+        }
     }
 
     /// The due time of a queue's oldest due task.
     pub(super) fn oldest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
         let indexes = [&self.free].into_iter().chain(self.groups.values());
-        indexes
-            .filter_map(|index| index.oldest_due(queue, now))
-            .min()
+        let plain = indexes.filter_map(|index| index.oldest_due(queue, now));
+        plain.chain(self.fair.oldest_due(queue, now)).min()
     }
 
     /// When the next task becomes due, or due tasks may start because time has passed.

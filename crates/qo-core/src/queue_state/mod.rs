@@ -4,12 +4,13 @@
 //! depends only on the arguments: time, ids and jitter are part of the command, and every index is ordered.
 //!
 //! The cost of a command is logarithmic in the number of tasks and linear in the number of tasks that it moves. A
-//! claim also costs the number of queues and types that it requests, and of the limits that tasks wait for.
+//! claim also costs the number of queues and types that it requests, of the limits that tasks wait for, and of the queues in which groups take
+//! turns.
 //!
 //! | index | order | serves |
 //! | --- | --- | --- |
 //! | `tasks` | id | everything |
-//! | `ready` | the limits that apply; queue, type, then priority, available_at, submit order | claims |
+//! | `ready` | the limits that apply; queue, type, then priority, the turns of groups, available_at, submit order | claims |
 //! | `lines` | ordering key in its queue, then place | claims: only the head of a line is ready |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
@@ -20,6 +21,8 @@
 mod command;
 mod counters;
 mod documents;
+mod fair;
+mod fair_walk;
 mod indexes;
 mod limited;
 mod lines;
@@ -35,7 +38,7 @@ pub use command::{Changes, Claim, Claimed, CommandOutcome, Request, StateCommand
 pub use counters::{Counters, StatusCounts};
 
 use self::indexes::IndexNames;
-use self::limited::{Asked, LimitedReady, Selected};
+use self::limited::{LimitedReady, Selected};
 use self::lines::Lines;
 use self::position::IndexPosition;
 use self::reserved::Reserved;
@@ -105,6 +108,7 @@ impl QueueState {
             Request::Purge(id) => self.purge(id, &mut changes),
             Request::Document(id, change) => self.change_document(id, change, now, &mut changes),
         };
+        self.ready.forget_turns();
         (outcome, changes)
     }
 
@@ -181,12 +185,23 @@ impl QueueState {
         now: Timestamp,
         limit: usize,
     ) -> Vec<TaskId> {
-        let asked = Asked {
-            queues,
-            types,
-            pauses: &self.pauses,
-        };
-        self.ready.due(asked, now, limit)
+        let due = self.due_by_urgency(queues, types, now, limit);
+        due.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// The same with the time since when each is due, or, if groups take turns in its queue, since when the oldest claimable task of its
+    /// priority there is due. These times grow within a priority.
+    pub fn due_by_urgency(
+        &self,
+        queues: &[QueueName],
+        types: &[TaskType],
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<(TaskId, Timestamp)> {
+        let due = self.ready.due(queues, types, &self.pauses, now, limit);
+        due.into_iter()
+            .map(|(_, (since, _), id)| (id, since))
+            .collect()
     }
 
     /// The number of claimable tasks of these queues and types, counted up to `limit`.
@@ -271,6 +286,13 @@ impl QueueState {
             self.keys.insert(key, holder);
         }
         true
+    }
+
+    /// Counts the turn of a task that another process has claimed, for engines in which several processes do.
+    pub fn count_turn(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get(&id) {
+            self.ready.take_turn(Selected::of(task), task.priority);
+        }
     }
 
     /// Restores the state that is stored beside the tasks: the pauses and the last sequence number.
@@ -415,8 +437,7 @@ impl QueueState {
             for id in due {
                 let Some(&lease) = leases.peek() else { break };
                 // The tasks before it may have taken the last slot. The first one always has room.
-                if (self.task(id)).is_some_and(|task| !self.ready.has_room(Selected::of(task), now))
-                {
+                if !self.has_room(id, now) {
                     continue;
                 }
                 let action = if self.task(id).is_some_and(|task| task.is_expired(now)) {
@@ -441,12 +462,19 @@ impl QueueState {
                     claimed.push(Claimed { id, lease });
                     if let Some(task) = self.tasks.get(&id) {
                         counting.extend(self.ready.record_start(Selected::of(task), now));
+                        self.ready.take_turn(Selected::of(task), task.priority);
                     }
-                } else if self
-                    .task(id)
-                    .is_some_and(|task| task.ordering_key.is_some() || self.is_limited(task))
-                {
-                    // The next task of its key or its limits may be more urgent than the rest.
+                    if self.ready.takes_turns() && !self.has_room(id, now) {
+                        // A limit is full from now on, which may make it the turn of other groups.
+                        break;
+                    }
+                } else if self.task(id).is_some_and(|task| {
+                    let of = Selected::of(task);
+                    task.ordering_key.is_some()
+                        || self.ready.is_limited(of)
+                        || self.ready.has_turns(of)
+                }) {
+                    // The next task of its key, its limits or its group may be more urgent than the rest.
                     break;
                 }
             }
@@ -455,6 +483,12 @@ impl QueueState {
             self.store_starts(name, changes);
         }
         CommandOutcome::Claimed(claimed)
+    }
+
+    /// Whether the limits of a task have room for one more.
+    fn has_room(&self, id: TaskId, now: Timestamp) -> bool {
+        let task = self.task(id);
+        task.is_none_or(|task| self.ready.has_room(Selected::of(task), now))
     }
 
     fn act(

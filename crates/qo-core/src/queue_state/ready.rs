@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map};
 use std::ops::Bound;
 
+use super::limited::Asked;
 use crate::id::TaskId;
 use crate::names::{QueueName, TaskType};
-use crate::pause::Pauses;
 use crate::task::PRIORITY_MAX;
 use crate::time::Timestamp;
 
@@ -22,13 +22,13 @@ pub(super) struct ReadyPosition {
 }
 
 impl ReadyPosition {
-    fn turn(self) -> Turn {
+    pub(super) fn turn(self) -> Turn {
         (self.available_at, self.sequence)
     }
 }
 
 /// The order within one priority.
-type Turn = (Timestamp, u64);
+pub(super) type Turn = (Timestamp, u64);
 /// A due task with its place in the service order, which is the order of these tuples.
 pub(super) type DueTask = (u8, Turn, TaskId);
 /// The tasks of one priority.
@@ -73,7 +73,7 @@ impl ReadyIndex {
         let line = lane.entry(position.priority).or_default();
         let first = line.first_key_value().map(|(turn, id)| (*turn, *id));
         line.insert(position.turn(), id);
-        *self.due_times.entry(position.available_at).or_default() += 1;
+        self.add_due_time(position.available_at);
         if first.is_none_or(|(turn, _)| position.turn() <= turn) {
             let priority = position.priority;
             if let Some((turn, id)) = first {
@@ -113,12 +113,7 @@ impl ReadyIndex {
         if types.is_empty() {
             self.lanes.remove(queue);
         }
-        if let Some(count) = self.due_times.get_mut(&position.available_at) {
-            *count -= 1;
-            if *count == 0 {
-                self.due_times.remove(&position.available_at);
-            }
-        }
+        self.remove_due_time(position.available_at);
         if was_first {
             let priority = position.priority;
             self.remove_head(queue, task_type, (priority, position.turn(), id));
@@ -126,6 +121,32 @@ impl ReadyIndex {
                 self.add_head(queue, task_type, (priority, turn, id));
             }
         }
+    }
+
+    /// Counts a task that becomes due then, here or in a group.
+    pub(super) fn add_due_time(&mut self, at: Timestamp) {
+        *self.due_times.entry(at).or_default() += 1;
+    }
+
+    pub(super) fn remove_due_time(&mut self, at: Timestamp) {
+        if let Some(count) = self.due_times.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                self.due_times.remove(&at);
+            }
+        }
+    }
+
+    /// The tasks of these types in one queue and priority; an empty list means all types.
+    pub(super) fn lines(
+        &self,
+        queue: &QueueName,
+        priority: u8,
+        types: &[TaskType],
+    ) -> impl Iterator<Item = (&TaskType, &Line)> {
+        let lanes = self.lanes.get(queue).into_iter().flatten();
+        let asked = lanes.filter(|(task_type, _)| types.is_empty() || types.contains(task_type));
+        asked.filter_map(move |(task_type, lane)| Some((task_type, lane.get(&priority)?)))
     }
 
     fn add_head(&mut self, queue: &QueueName, task_type: &TaskType, head: (u8, Turn, TaskId)) {
@@ -159,33 +180,26 @@ impl ReadyIndex {
         }
     }
 
-    /// The first `limit` due tasks of these queues and types, with their place in the service order. An empty list means all.
-    pub(super) fn due(
-        &self,
-        queues: &[QueueName],
-        types: &[TaskType],
-        pauses: &Pauses,
-        now: Timestamp,
-        limit: usize,
-    ) -> Vec<DueTask> {
+    /// The first `limit` due tasks that are asked for, with their place in the service order.
+    pub(super) fn due(&self, asked: Asked<'_>, now: Timestamp, limit: usize) -> Vec<DueTask> {
         let mut due = Vec::new();
         for priority in 0..=PRIORITY_MAX {
             let mut merge = Merge {
                 index: self,
-                pauses,
+                asked,
                 priority,
                 now,
                 sources: Vec::new(),
                 next: BinaryHeap::new(),
             };
-            match (queues, types) {
+            match (asked.queues, asked.types) {
                 ([], []) => merge.add_heads(&self.heads),
                 (queues, []) => merge.add_all_heads(&self.queue_heads, queues),
                 ([], types) => merge.add_all_heads(&self.type_heads, types),
                 (queues, types) => {
                     for (queue, of_queue) in select(&self.lanes, queues) {
                         for (task_type, lane) in select(of_queue, types) {
-                            if !pauses.stop(queue, task_type) {
+                            if asked.serves(queue, task_type) {
                                 merge.add_line(lane);
                             }
                         }
@@ -245,10 +259,10 @@ fn select<'a, N: Ord, V>(
 }
 
 /// Merges the due tasks of one priority in service order. Looks only at the lines that it takes from, at one head more for each source,
-/// and at the heads of paused queues and types.
+/// and at the heads of queues and types that are paused or served elsewhere.
 struct Merge<'a> {
     index: &'a ReadyIndex,
-    pauses: &'a Pauses,
+    asked: Asked<'a>,
     priority: u8,
     now: Timestamp,
     sources: Vec<Source<'a>>,
@@ -298,8 +312,8 @@ impl<'a> Merge<'a> {
             None => None,
             Some(Source::Line(rest)) => rest.next().map(|(turn, id)| (*turn, *id)),
             Some(Source::Heads(rest, lane)) => {
-                let pauses = self.pauses;
-                let head = rest.find(|(_, (queue, task_type))| !pauses.stop(queue, task_type));
+                let asked = self.asked;
+                let head = rest.find(|(_, (queue, task_type))| asked.serves(queue, task_type));
                 *lane = head.map(|(_, lane)| lane);
                 head.map(|((_, turn, id), _)| (*turn, *id))
             }

@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use serde::{Deserialize, Serialize};
 
 pub use codec::{DecodeError, READER, decode, encode};
-pub(crate) use codec::{LIMIT_READER, ORDERING_READER, UNIQUE_READER};
+pub(crate) use codec::{FAIRNESS_READER, LIMIT_READER, ORDERING_READER, UNIQUE_READER};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, EventAction, History};
 pub use log::AttemptLog;
@@ -29,7 +29,9 @@ pub use uniqueness::{KeyHold, OnConflict, Uniqueness};
 use crate::extra::Extra;
 use crate::id::{LeaseId, OpId, Shard, TaskId};
 use crate::json::Json;
-use crate::names::{IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag, TaskType, WorkerId};
+use crate::names::{
+    FairnessGroup, IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag, TaskType, WorkerId,
+};
 use crate::payload::{Payload, PayloadRef};
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -195,6 +197,12 @@ pub struct Task {
     /// The limits with this key apply to the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_key: Option<LimitKey>,
+    /// Tasks of the same queue are served in turn by their groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness_group: Option<FairnessGroup>,
+    /// The place of the task in the ready index of direct mode, if it is not its due time. It orders, and delays nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness_rank: Option<Timestamp>,
     /// The logs of the last attempts, oldest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) logs: Option<Box<[AttemptLog]>>,
@@ -326,6 +334,8 @@ impl Task {
             ordering_on_failure: OnFailure::default(),
             ordering_turn: 0,
             limit_key: None,
+            fairness_group: None,
+            fairness_rank: None,
             logs: None,
             extra: Extra::default(),
         }

@@ -6,13 +6,13 @@ use crate::id::{OpId, TaskId};
 use crate::limits::{
     INLINE_PAYLOAD_MAX_BYTES, RETRIES_MAX, STORED_PAYLOAD_MAX_BYTES, TAGS_MAX, TIMEOUT_MAX_SECONDS,
 };
-use crate::names::{IdempotencyKey, LimitKey, QueueName, Tag, TaskType};
+use crate::names::{FairnessGroup, IdempotencyKey, LimitKey, QueueName, Tag, TaskType};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::task::{
-    Event, EventAction, IdempotencyScope, KeyHold, LIMIT_READER, NewTask, ORDERING_READER,
-    OrderingRule, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey, Status,
-    TIMEOUT_DEFAULT_SECONDS, Task, UNIQUE_READER, Uniqueness,
+    Event, EventAction, FAIRNESS_READER, IdempotencyScope, KeyHold, LIMIT_READER, NewTask,
+    ORDERING_READER, OrderingRule, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey,
+    Status, TIMEOUT_DEFAULT_SECONDS, Task, UNIQUE_READER, Uniqueness,
 };
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -56,6 +56,8 @@ pub struct Submission {
     pub ordering: Option<OrderingRule>,
     /// The limits with this key apply to the task.
     pub limit_key: Option<LimitKey>,
+    /// The groups of a queue are served in turn.
+    pub fairness_group: Option<FairnessGroup>,
 }
 
 /// Identifies duplicate submits.
@@ -91,6 +93,7 @@ impl Submission {
             traceparent: None,
             ordering: None,
             limit_key: None,
+            fairness_group: None,
         }
     }
 
@@ -197,6 +200,10 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
     if submission.limit_key.is_some() {
         task.limit_key = submission.limit_key;
         task.min_reader = LIMIT_READER;
+    }
+    if submission.fairness_group.is_some() {
+        task.fairness_group = submission.fairness_group;
+        task.min_reader = FAIRNESS_READER;
     }
     task.events.push(Event {
         at: now,

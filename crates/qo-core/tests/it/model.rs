@@ -11,7 +11,8 @@
 //! 6. a task has more than one attempt only after a failure, an expired lease, a release, a snooze or a replay;
 //! 7. of the tasks with one ordering key, one runs at a time, in the order in which they joined the line;
 //! 8. a queue never accepts more waiting tasks than its settings allow, and no task is claimed that has waited longer;
-//! 9. under each limit, no more tasks run or start than it allows, and every task that has room runs.
+//! 9. under each limit, no more tasks run or start than it allows, and every task that has room runs;
+//! 10. groups take turns: the oldest task of a group that has turns left in the round is served.
 
 mod reference;
 mod run;

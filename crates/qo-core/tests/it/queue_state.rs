@@ -1,5 +1,6 @@
 //! The queue state by example.
 
+mod fairness;
 mod limits;
 mod ordering;
 mod settings;

@@ -113,6 +113,7 @@ pub(crate) fn full() -> Task {
             on_failure: qo_core::task::OnFailure::Stop,
         }),
         limit_key: Some("account-7".parse().unwrap()),
+        fairness_group: Some("tenant-7".parse().unwrap()),
         ..submission(1)
     };
     let report = ProgressReport {

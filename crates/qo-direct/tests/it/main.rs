@@ -13,6 +13,7 @@ mod conformance;
 mod crash;
 mod doctor;
 mod documents;
+mod fairness;
 mod fleet;
 mod index_modes;
 mod init;

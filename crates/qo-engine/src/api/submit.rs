@@ -5,8 +5,8 @@ use qo_core::task::{
 };
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
-    IdempotencyKey, Json, LimitKey, Payload, QueueName, RetryPolicy, Route, Tag, Task, TaskId,
-    TaskType, Timestamp, TraceParent,
+    FairnessGroup, IdempotencyKey, Json, LimitKey, Payload, QueueName, RetryPolicy, Route, Tag,
+    Task, TaskId, TaskType, Timestamp, TraceParent,
 };
 
 /// A request to submit a task. The defaults are those of the data model.
@@ -44,6 +44,8 @@ pub struct SubmitRequest {
     pub ordering: Option<OrderingRule>,
     /// The limits with this key apply to the task.
     pub limit_key: Option<LimitKey>,
+    /// The groups of a queue, such as its tenants, are served in turn.
+    pub fairness_group: Option<FairnessGroup>,
 }
 
 /// A point in the store's time, absolute or relative to now.
@@ -100,6 +102,7 @@ impl SubmitRequest {
             traceparent: None,
             ordering: None,
             limit_key: None,
+            fairness_group: None,
         }
     }
 
@@ -151,6 +154,7 @@ impl SubmitRequest {
             traceparent: self.traceparent,
             ordering: self.ordering,
             limit_key: self.limit_key,
+            fairness_group: self.fairness_group,
         }
     }
 }

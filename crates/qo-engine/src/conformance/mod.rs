@@ -10,7 +10,7 @@
 //! TestContext   the queue, task type and worker of one check
 //!    |
 //! checks        submitting, idempotency, claiming, pausing, running, leases, operators, ordering, limits, query, rejections, contention,
-//!               documents, queue_settings, uniqueness
+//!               documents, queue_settings, uniqueness, fairness
 //! ```
 //!
 //! All checks run even if some fail, so that one run shows all failures. The module is built only with the feature `conformance`.
@@ -27,6 +27,7 @@ mod claiming;
 mod contention;
 mod context;
 mod documents;
+mod fairness;
 mod idempotency;
 mod later_versions;
 mod leases;
@@ -76,8 +77,13 @@ pub trait Harness: Debug + Send + Sync {
         false
     }
 
-    /// Whether queues can have settings.
+    /// Whether queues can have settings. They cannot in a queue that is divided over several engines.
     fn has_queue_settings(&self) -> bool {
+        true
+    }
+
+    /// Whether claims of single tasks show the turns of groups. Direct mode over HTTP takes the tasks of a page in any order.
+    fn has_turns(&self) -> bool {
         true
     }
 
@@ -183,6 +189,8 @@ const CHECKS: &[(&str, Check)] = checks![
     limits::needs_a_slot_of_each_limit,
     limits::keeps_a_limit_among_concurrent_workers,
     limits::refuses_invalid_limits,
+    fairness::does_not_let_a_group_delay_the_first_task_of_another,
+    fairness::gives_groups_turns_by_their_weights,
     rejections::reports_an_unknown_task_as_not_found,
     rejections::rejects_out_of_bounds_values,
     rejections::rejects_payloads_over_the_limit,

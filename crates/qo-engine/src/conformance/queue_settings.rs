@@ -216,6 +216,9 @@ pub(super) async fn refuses_invalid_settings(ctx: &TestContext<'_>) {
         r#"{"retention_seconds":0}"#,
         r#"{"max_retries":"3"}"#,
         r#"{"max_retries":10001}"#,
+        r#"{"group_weights":{"a":0}}"#,
+        r#"{"group_weights":{"a":1001}}"#,
+        r#"{"group_weights":{"no/slash":1}}"#,
     ] {
         let op = ctx.harness.runtime().new_op_id();
         let write = DocumentWrite::new(id.clone(), None, Some(json(body)), op);

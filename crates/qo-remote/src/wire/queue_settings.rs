@@ -1,7 +1,9 @@
 //! The settings of queues, in their form for people. [`super::settings`] has the documents in which they are stored.
 
-use qo_core::QueueSettings;
+use std::collections::BTreeMap;
+
 use qo_core::extra::Extra;
+use qo_core::{FairnessGroup, QueueSettings};
 use serde::{Deserialize, Serialize};
 
 /// The settings of a queue. What is absent has its default.
@@ -29,6 +31,10 @@ pub struct QueueSettingsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub max_waiting: Option<u64>,
+    /// How many turns groups get per round, from 1 to 1000, for at most 1000 groups. The others get one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u32>))]
+    pub group_weights: BTreeMap<FairnessGroup, u32>,
 }
 
 impl QueueSettingsBody {
@@ -40,6 +46,7 @@ impl QueueSettingsBody {
             retention_seconds: self.retention_seconds,
             max_wait_ms: self.max_wait_ms,
             max_waiting: self.max_waiting,
+            group_weights: self.group_weights,
             extra: Extra::NONE,
         }
     }

@@ -416,6 +416,12 @@ pub struct TaskRecord {
     /// The limit key.
     #[schema(value_type = Option<Name>)]
     pub limit_key: Option<String>,
+    /// The group; the groups of a queue are served in turn.
+    #[schema(value_type = Option<Name>)]
+    pub fairness_group: Option<String>,
+    /// The place of the task in the index of direct mode, if it is not its due time. It orders, and delays nothing.
+    #[schema(value_type = Option<Time>)]
+    pub fairness_rank: Option<String>,
     /// The logs of the last attempts, oldest first, at most 3.
     pub logs: Option<Vec<AttemptLogRecord>>,
 }

@@ -5,8 +5,8 @@ use qo_core::task::{
     IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, PRIORITY_DEFAULT, Uniqueness,
 };
 use qo_core::{
-    IdempotencyKey, Json, LimitKey, OrderingKey, QueueName, RetryPolicy, Status, Tag, Task, TaskId,
-    TaskType, Timestamp, TraceParent,
+    FairnessGroup, IdempotencyKey, Json, LimitKey, OrderingKey, QueueName, RetryPolicy, Status,
+    Tag, Task, TaskId, TaskType, Timestamp, TraceParent,
 };
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
@@ -119,6 +119,10 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
     pub limit_key: Option<LimitKey>,
+    /// The group of the task, such as a tenant: the groups of a queue are served in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
+    pub fairness_group: Option<FairnessGroup>,
     /// Omits the input from the response, because the caller has it. If the task existed before, its input is included.
     #[serde(default, skip_serializing_if = "is_false")]
     pub omit_input: bool,
@@ -235,6 +239,7 @@ impl SubmitBody {
             traceparent: self.traceparent,
             ordering,
             limit_key: self.limit_key,
+            fairness_group: self.fairness_group,
             ..default
         })
     }
@@ -285,6 +290,7 @@ impl SubmitBody {
                 .and_then(|rule| unless_default(rule.on_failure, &OnFailure::default())),
             ordering_key: request.ordering.map(|rule| rule.key),
             limit_key: request.limit_key,
+            fairness_group: request.fairness_group,
             omit_input: false,
         }
     }

@@ -98,6 +98,10 @@ impl Harness for Remote {
         self.keeps_versions
     }
 
+    fn has_turns(&self) -> bool {
+        matches!(self.upkeep, Upkeep::Broker(_))
+    }
+
     fn payload_max_bytes(&self) -> u64 {
         PAYLOAD_MAX_BYTES
     }

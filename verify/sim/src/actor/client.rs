@@ -27,6 +27,8 @@ pub(crate) struct Errands {
     pub(crate) has_order: bool,
     /// Whether some tasks have a limit key.
     pub(crate) has_limits: bool,
+    /// Whether tasks have groups.
+    pub(crate) has_groups: bool,
 }
 
 /// A task that a client has submitted.
@@ -68,10 +70,16 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     };
     let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
-    let (left, has_order, has_limits) = {
+    let (left, has_order, has_limits, has_groups) = {
         let errands = lock(errands);
         let left = errands.trouble.saturating_sub(scheduler.elapsed());
-        (left, errands.has_order, errands.has_limits)
+        let Errands {
+            has_order,
+            has_limits,
+            has_groups,
+            ..
+        } = *errands;
+        (left, has_order, has_limits, has_groups)
     };
     let mut request = request(caller, &task_type, left);
     if has_order {
@@ -83,6 +91,10 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         let bits = id.as_uuid().as_u128() >> 40;
         let key = format!("account-{}", bits % 3);
         request.limit_key = key.parse().ok().filter(|_| bits % 3 < 2);
+    }
+    if has_groups {
+        let elapsed = scheduler.elapsed();
+        join_backlog(&mut request, id, (left + elapsed) / 2, elapsed);
     }
     lock(errands).submitted.push(SubmittedTask {
         id,
@@ -160,6 +172,22 @@ fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
             OnFailure::Stop
         },
     })
+}
+
+/// Lets most tasks wait until the middle of the run, so that a large group and a small one compete. The bits of the id decide about the group.
+fn join_backlog(request: &mut SubmitRequest, id: TaskId, middle: Duration, elapsed: Duration) {
+    let bits = id.as_uuid().as_u128() >> 44;
+    let group = if bits.is_multiple_of(8) {
+        "small"
+    } else {
+        "large"
+    };
+    request.fairness_group = group.parse().ok();
+    request.priority = 5;
+    if request.available == When::Now && request.expires.is_none() {
+        let millis = middle.saturating_sub(elapsed).as_millis();
+        request.available = When::InMillis(u64::try_from(millis).unwrap_or_default());
+    }
 }
 
 fn draw_id(caller: &Caller) -> TaskId {

@@ -166,6 +166,7 @@ impl Stage {
                 left: plan.tasks,
                 has_order: plan.has_order(),
                 has_limits: !plan.task_limits().is_empty(),
+                has_groups: plan.has_groups(),
                 ..Errands::default()
             })),
             state: Mutex::default(),

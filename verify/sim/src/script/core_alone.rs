@@ -93,6 +93,7 @@ impl Player for CoreAlone {
             traceparent: request.traceparent,
             ordering: request.ordering,
             limit_key: request.limit_key,
+            fairness_group: request.fairness_group,
         };
         let outcome = self.command(Request::Submit(Box::new(submission)));
         self.changed(outcome, id)

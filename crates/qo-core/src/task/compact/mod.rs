@@ -18,10 +18,10 @@ mod write;
 use self::read::Reader;
 use self::write::Writer;
 use super::codec::{
-    LIMIT_READER, ORDERING_READER, UNIQUE_READER, check, decode as decode_json,
+    FAIRNESS_READER, LIMIT_READER, ORDERING_READER, UNIQUE_READER, check, decode as decode_json,
     encode as encode_json,
 };
-use super::{DecodeError, KeyHold, OnFailure, Progress, Task};
+use super::{DecodeError, OnFailure, Progress, Task};
 use crate::id::TaskId;
 use crate::limits::{EVENTS_MAX, RECORD_MAX_BYTES, TAGS_MAX};
 use crate::payload::PayloadRef;
@@ -57,7 +57,8 @@ mod has {
     pub(super) const MAX_WAIT: u32 = 1 << 21;
     pub(super) const LIMIT_KEY: u32 = 1 << 22;
     pub(super) const KEY_HOLD: u32 = 1 << 23;
-    pub(super) const ALL: u32 = (1 << 24) - 1;
+    pub(super) const FAIRNESS_GROUP: u32 = 1 << 24;
+    pub(super) const ALL: u32 = (1 << 25) - 1;
 }
 
 /// The optional fields of an event.
@@ -112,7 +113,7 @@ pub(super) fn id_behind_flags(bytes: &[u8]) -> Option<TaskId> {
     Some(TaskId::from_bytes(reader.array().ok()?))
 }
 
-/// Whether this form can represent the whole record. It has no room for logs and for the author of an event: few tasks have one, and earlier versions,
+/// Whether this form can represent the whole record. It has no room for logs, for the author of an event and for the rank of direct mode: few tasks have one, and earlier versions,
 /// which refuse a form that they do not know, keep an unknown field of JSON. A record that another program wrote may be unusual in ways other
 /// than unknown fields.
 fn fits(task: &Task) -> bool {
@@ -127,6 +128,7 @@ fn fits(task: &Task) -> bool {
     task.extra.is_empty()
         && task.log_index.is_none()
         && task.logs.is_none()
+        && task.fairness_rank.is_none()
         && task.retry_policy.extra.is_empty()
         && task
             .events
@@ -138,22 +140,20 @@ fn fits(task: &Task) -> bool {
         && task.lease_id.is_some() == task.lease_expires_at.is_some()
         && task.events.len() <= EVENTS_MAX
         && task.tags.len() <= TAGS_MAX
-        && task.min_reader
-            == min_reader(
-                task.ordering_key.is_some(),
-                task.limit_key.is_some(),
-                task.idempotency_hold != KeyHold::Kept,
-            )
+        && task.min_reader == min_reader(write::flags_of_features(task))
         && (task.ordering_key.is_some() || has_no_order(task))
 }
 
 /// The `min_reader` of a record in this form, which does not store it: an older version does not know the flags of the fields that need it.
-fn min_reader(is_ordered: bool, has_limit_key: bool, is_unique: bool) -> u64 {
-    match (has_limit_key || is_unique, is_ordered) {
-        (true, _) => LIMIT_READER.max(UNIQUE_READER),
-        (false, true) => ORDERING_READER,
-        (false, false) => 0,
-    }
+fn min_reader(flags: u32) -> u64 {
+    let readers = [
+        (has::FAIRNESS_GROUP, FAIRNESS_READER),
+        (has::LIMIT_KEY, LIMIT_READER),
+        (has::KEY_HOLD, UNIQUE_READER),
+        (has::ORDERING, ORDERING_READER),
+    ];
+    let needed = readers.into_iter().filter(|(flag, _)| flags & flag != 0);
+    needed.map(|(_, reader)| reader).max().unwrap_or(0)
 }
 
 fn has_no_order(task: &Task) -> bool {

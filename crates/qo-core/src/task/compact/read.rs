@@ -72,6 +72,7 @@ impl<'a> Reader<'a> {
         let max_wait_ms = self.maybe(has(has::MAX_WAIT), Self::number)?;
         let limit_key = self.maybe(has(has::LIMIT_KEY), Self::parsed)?;
         let idempotency_hold = self.maybe(has(has::KEY_HOLD), Self::key_hold)?;
+        let fairness_group = self.maybe(has(has::FAIRNESS_GROUP), Self::parsed)?;
         let events = self.list(EVENTS_MAX, |of| of.event(created_at))?;
         Ok(Task {
             id,
@@ -114,11 +115,13 @@ impl<'a> Reader<'a> {
             cancel_requested: has(has::CANCEL),
             events: History::of(events),
             events_dropped: events_dropped.unwrap_or(0),
-            min_reader: min_reader(has(has::ORDERING), limit_key.is_some(), has(has::KEY_HOLD)),
+            min_reader: min_reader(flags),
             ordering_key,
             ordering_on_failure: ordering_on_failure.unwrap_or_default(),
             ordering_turn: ordering_turn.unwrap_or(0),
             limit_key,
+            fairness_group,
+            fairness_rank: None,
             logs: None,
             extra: crate::extra::Extra::default(),
         })

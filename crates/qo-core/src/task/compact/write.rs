@@ -114,6 +114,9 @@ impl Writer {
         if task.idempotency_hold != KeyHold::Kept {
             self.0.push(task.idempotency_hold as u8);
         }
+        if let Some(group) = &task.fairness_group {
+            self.text(group.as_str());
+        }
         self.number(task.events.len() as u64);
         for event in task.events.iter() {
             self.event(event, created_at);
@@ -184,6 +187,11 @@ impl Writer {
     }
 }
 
+/// The flags of the fields that older versions must not ignore.
+pub(super) fn flags_of_features(task: &Task) -> u32 {
+    flags_of(task, false, false)
+}
+
 /// The flags of a task's optional fields.
 fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
     [
@@ -211,6 +219,7 @@ fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
         (task.max_wait_ms.is_some(), has::MAX_WAIT),
         (task.limit_key.is_some(), has::LIMIT_KEY),
         (task.idempotency_hold != KeyHold::Kept, has::KEY_HOLD),
+        (task.fairness_group.is_some(), has::FAIRNESS_GROUP),
     ]
     .into_iter()
     .fold(

@@ -1,5 +1,7 @@
 //! The reference model: a queue in its simplest form.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use qo_core::Status;
 
 /// A task of the model. Ids, leases and times are small numbers.
@@ -30,6 +32,7 @@ pub(crate) struct ModelTask {
     /// When it joined its line, counted with the submits.
     pub(crate) place: usize,
     pub(crate) limit_key: Option<usize>,
+    pub(crate) group: Option<usize>,
 }
 
 /// The number of limits: of a queue, of a type and of a limit key.
@@ -63,6 +66,8 @@ pub(crate) struct ModelSettings {
     pub(crate) retries: Option<u32>,
     pub(crate) wait: Option<i64>,
     pub(crate) waiting_limit: Option<usize>,
+    /// The turns per round of the first group.
+    pub(crate) weight: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +76,8 @@ pub(crate) struct Model {
     pub(crate) tasks: Vec<ModelTask>,
     pub(crate) paused: Vec<usize>,
     pub(crate) limits: [Option<ModelLimit>; LIMITS],
+    /// The turns that groups have used in the round of a queue and priority in which tasks with a group wait.
+    pub(crate) rounds: BTreeMap<(usize, u8), BTreeMap<Option<usize>, u32>>,
     submits: usize,
 }
 
@@ -167,9 +174,9 @@ impl Model {
             let heads = self.heads();
             let full = self.full_limits(now);
             let paused = &self.paused;
-            let next = self
+            let candidates: Vec<ModelTask> = self
                 .tasks
-                .iter_mut()
+                .iter()
                 .filter(|task| heads.contains(&task.id))
                 .filter(|task| {
                     !full
@@ -181,8 +188,14 @@ impl Model {
                     queue.is_none_or(|queue| queue == task.queue) && !paused.contains(&task.queue)
                 })
                 .filter(|task| task_type.is_none_or(|task_type| task_type == task.task_type))
-                .min_by_key(|task| (task.priority, task.available_at, task.order));
-            let Some(task) = next else { break };
+                .cloned()
+                .collect();
+            let Some(next) = self.choose(&candidates) else {
+                break;
+            };
+            let Some(task) = self.tasks.iter_mut().find(|task| task.id == next) else {
+                break;
+            };
             if let Some(end) = task.overdue(now) {
                 task.end(end);
                 continue;
@@ -192,6 +205,7 @@ impl Model {
             task.lease = Some(leases[claimed.len()]);
             task.lease_until = now + 60_000;
             claimed.push(task.id);
+            let (class, group) = ((task.queue, task.priority), task.group);
             for (number, limit) in self.limits.iter_mut().enumerate() {
                 if let Some(limit) = limit
                     && limit.starts.is_some()
@@ -200,8 +214,50 @@ impl Model {
                     limit.started.push((now.div_euclid(STEP) + 1) * STEP);
                 }
             }
+            self.take_turn(class, group);
         }
+        self.forget_rounds();
         claimed
+    }
+
+    /// The task to serve: of the highest priority, in the queue with the oldest task, of a group whose turn it is, the oldest.
+    fn choose(&self, candidates: &[ModelTask]) -> Option<u64> {
+        let age = |task: &&ModelTask| (task.available_at, task.order);
+        let priority = candidates.iter().map(|task| task.priority).min()?;
+        let urgent = || candidates.iter().filter(|task| task.priority == priority);
+        let queue = urgent().min_by_key(age)?.queue;
+        let of_queue = || urgent().filter(|task| task.queue == queue);
+        let has_turn = |task: &&ModelTask| !self.rests((queue, priority), task.group);
+        let next = of_queue().filter(has_turn).min_by_key(age);
+        Some(next.or_else(|| of_queue().min_by_key(age))?.id)
+    }
+
+    fn rests(&self, class: (usize, u8), group: Option<usize>) -> bool {
+        let used = self.rounds.get(&class).and_then(|round| round.get(&group));
+        let weight = match group {
+            Some(0) => self.settings[class.0].weight.unwrap_or(1),
+            _ => 1,
+        };
+        used.is_some_and(|used| *used >= weight)
+    }
+
+    fn take_turn(&mut self, class: (usize, u8), group: Option<usize>) {
+        if self.rests(class, group) {
+            self.rounds.remove(&class);
+        }
+        let round = self.rounds.entry(class).or_default();
+        *round.entry(group).or_default() += 1;
+    }
+
+    /// Forgets the rounds of classes in which no task with a group waits after a command.
+    pub(crate) fn forget_rounds(&mut self) {
+        let heads = self.heads();
+        let waiting = self.tasks.iter().filter(|task| {
+            let waits = task.status == Status::Pending && heads.contains(&task.id);
+            waits && task.group.is_some()
+        });
+        let classes: BTreeSet<_> = waiting.map(|task| (task.queue, task.priority)).collect();
+        self.rounds.retain(|class, _| classes.contains(class));
     }
 
     pub(crate) fn expire(&mut self, now: i64) {

@@ -134,6 +134,8 @@ impl ModelRun {
         let ordering_key = a.is_multiple_of(2).then_some(usize::from(b) % 2);
         let stops_on_failure = b.is_multiple_of(5);
         let limit_key = (a % 3 < 2).then_some(usize::from(a % 3));
+        let group = usize::from(a >> 1) % 4;
+        let group = (group > 0).then(|| group - 1);
         let mut new = Submission {
             queue: QUEUES[queue].parse().unwrap(),
             task_type: TYPES[task_type].parse().unwrap(),
@@ -155,6 +157,7 @@ impl ModelRun {
                 },
             }),
             limit_key: limit_key.map(|key| format!("account-{key}").parse().unwrap()),
+            fairness_group: group.map(|group| format!("tenant-{group}").parse().unwrap()),
             ..submission(number)
         };
         new.retry_policy.jitter_percent = 0.0;
@@ -183,6 +186,7 @@ impl ModelRun {
                 stops_on_failure,
                 place: 0,
                 limit_key,
+                group,
             },
             self.now,
         );
@@ -213,13 +217,20 @@ impl ModelRun {
             retries: [None, Some(1), Some(0)][choice % 3],
             wait: [None, Some(2_500), None, Some(700)][choice % 4],
             waiting_limit: [None, Some(2), Some(4), None, Some(1)][choice % 5],
+            weight: [None, Some(3), None, Some(2), None][choice % 5],
         };
         let stored = QueueSettings {
             max_retries: settings.retries,
             max_wait_ms: settings.wait.map(i64::unsigned_abs),
             max_waiting: settings.waiting_limit.map(|limit| limit as u64),
+            group_weights: (settings.weight.into_iter())
+                .map(|weight| ("tenant-0".parse().unwrap(), weight))
+                .collect(),
             ..QueueSettings::NONE
         };
+        if settings.weight != self.model.settings[queue].weight {
+            self.model.rounds.retain(|(of, _), _| *of != queue);
+        }
         let id = QueueSettings::document_id(&QUEUES[queue].parse().unwrap());
         let expected = self.state.document(&id).map(|document| document.op_id);
         let body = (!stored.is_empty()).then(|| Json::from_value(&stored).unwrap());
@@ -533,7 +544,8 @@ impl ModelRun {
     }
 
     /// Compares every task with the model, and checks the promises that are visible in a single state.
-    fn compare(&self) -> Result<(), String> {
+    fn compare(&mut self) -> Result<(), String> {
+        self.model.forget_rounds();
         if self.state.len() != self.model.tasks.len() {
             return Err(format!(
                 "{} tasks instead of {}",

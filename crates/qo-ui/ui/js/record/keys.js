@@ -11,8 +11,8 @@ const UUID = '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}';
 const NAME = '[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}';
 const NAME_ONLY = new RegExp(`^${NAME}$`);
 const TASK_KEY = new RegExp(`^tasks/[0-9a-f]/(${UUID})\\.json$`);
-const READY_KEY = new RegExp(`^ready/(${NAME})/(${NAME})/([0-9])/(\\d{15})/(${UUID})(?:/${NAME})?$`);
-const LATER_KEY = new RegExp(`^later/(\\d{15})/(${UUID})/(${NAME})/(${NAME})/([0-9])(?:/${NAME})?$`);
+const READY_KEY = new RegExp(`^ready/(${NAME})/(${NAME})/([0-9])/(\\d{15})/(${UUID})(?:/${NAME})?(?:/\\.(\\d{15}))?$`);
+const LATER_KEY = new RegExp(`^later/(\\d{15})/(${UUID})/(${NAME})/(${NAME})/([0-9])(?:/${NAME})?(?:/\\.\\d{15})?$`);
 const LEASE_KEY = new RegExp(`^leases/[0-9a-f]/(\\d{10})/(${UUID})/(\\d+)$`);
 const TIME_IN_ID_MIN = Date.UTC(2020, 0);
 const TIME_IN_ID_MAX = Date.UTC(2200, 0);
@@ -47,8 +47,8 @@ export function taskIdOf(key) {
 export function readEntry(key) {
   const ready = READY_KEY.exec(key);
   if (ready) {
-    const [, queue, type, priority, at, id] = ready;
-    return { id, queue, type, priority: Number(priority), availableAt: Number(at) };
+    const [, queue, type, priority, at, id, due] = ready;
+    return { id, queue, type, priority: Number(priority), availableAt: Number(due ?? at) };
   }
   const later = LATER_KEY.exec(key);
   if (!later) return undefined;
@@ -61,14 +61,16 @@ export function readLease(key) {
   return found ? { minute: Number(found[1]), id: found[2], attempt: Number(found[3]) } : undefined;
 }
 
+// A task with a group may have a rank, which then orders it instead of its due time.
+const timePart = (task, time) => (task.fairness_rank === undefined ? '' : `/.${pad(time, 15)}`);
 const limitPart = (task) => (task.limit_key === undefined ? '' : `/${task.limit_key}`);
 
 function readyKey(task) {
-  return `ready/${task.queue}/${task.task_type}/${task.priority}/${pad(task.available_at, 15)}/${task.id}${limitPart(task)}`;
+  return `ready/${task.queue}/${task.task_type}/${task.priority}/${pad(task.fairness_rank ?? task.available_at, 15)}/${task.id}${limitPart(task)}${timePart(task, task.available_at)}`;
 }
 
 function laterKey(task) {
-  return `later/${pad(task.available_at, 15)}/${task.id}/${task.queue}/${task.task_type}/${task.priority}${limitPart(task)}`;
+  return `later/${pad(task.available_at, 15)}/${task.id}/${task.queue}/${task.task_type}/${task.priority}${limitPart(task)}${timePart(task, task.fairness_rank)}`;
 }
 
 function leaseKey(task) {

@@ -91,6 +91,8 @@ export const TASK = [
   nonDefault('ordering_on_failure', text, '"continue"'),
   nonDefault('ordering_turn', plain, '0'),
   optional('limit_key', text),
+  optional('fairness_group', text),
+  optional('fairness_rank', time),
   optional('logs', listOf(recordOf(LOG))),
 ];
 

@@ -129,14 +129,22 @@ export class QueuesView extends OverviewDataView {
 
 /** The settings of a queue in one line. */
 export function settingsText(settings = {}) {
-  const { max_retries, timeout_seconds, retention_seconds, max_wait_ms, max_waiting } = settings;
+  const { max_retries, timeout_seconds, retention_seconds, max_wait_ms, max_waiting, group_weights } = settings;
   return [
     max_retries !== undefined && `retries ${number(max_retries)}`,
     timeout_seconds !== undefined && `timeout ${duration(timeout_seconds * 1000)}`,
     retention_seconds !== undefined && `kept ${duration(retention_seconds * 1000)}`,
     max_wait_ms !== undefined && `waits at most ${duration(max_wait_ms)}`,
     max_waiting !== undefined && `at most ${number(max_waiting)} waiting`,
+    weightsText(group_weights),
   ].filter(Boolean).join(', ');
+}
+
+/** The weights of some groups, and how many more there are. */
+function weightsText(weights = {}) {
+  const all = Object.entries(weights);
+  const shown = all.slice(0, 5).map(([group, weight]) => `${group} ${weight}`).join(', ');
+  return all.length > 0 && `turns: ${shown}${all.length > 5 ? ` and ${all.length - 5} more` : ''}`;
 }
 
 const column = (name, kind) => h('th', { scope: 'col', class: kind === 'number' ? 'number' : '' }, name);

@@ -171,6 +171,7 @@ export class TaskView {
         h('a', { class: 'mono', href: address(`tasks/${this.waitsFor.behind}`) }, this.waitsFor.behind.slice(0, 8)),
         this.waitsFor.stopped ? ' which failed and stops the key: replay or cancel it' : this.waitsFor.ahead > 1 && ` and ${plural(this.waitsFor.ahead - 1, 'other')}`]],
       task.limit_key && ['Limit key', h('span', { class: 'mono' }, task.limit_key)],
+      task.fairness_group && ['Group', h('span', { class: 'mono' }, task.fairness_group)],
       this.waitsFor?.reason === 'limit' && ['Waits for', limitText(this.waitsFor)],
       stopsLine(task) && ['Stops', 'the tasks with the same ordering key: replay or cancel this task'],
       task.idempotency_key && ['Idempotency key', [h('span', { class: 'mono' }, task.idempotency_key), { waiting: ' (held until it is started)', unfinished: ' (held until it is finished)' }[task.idempotency_hold]]],
