@@ -22,6 +22,8 @@ pub enum Promise {
     Ordered,
     /// No limit is exceeded.
     Limited,
+    /// The settings of a queue apply to its tasks.
+    Settings,
     /// Requests stay within the budget.
     Budget,
     /// No unneeded object is left in the store.
@@ -41,6 +43,7 @@ impl fmt::Display for Promise {
             Self::Explained => "promise 6, attempts are explained",
             Self::Ordered => "order per key",
             Self::Limited => "limits",
+            Self::Settings => "queue settings",
             Self::Budget => "promise 7, the request budget",
             Self::LeftOver => "no object is left over",
             Self::Run => "the run works",

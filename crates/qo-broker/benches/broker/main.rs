@@ -9,6 +9,7 @@
 #![allow(clippy::panic, clippy::cast_sign_loss)]
 
 mod deep;
+mod features;
 mod full;
 mod half;
 mod idle;
@@ -23,11 +24,13 @@ use std::process::ExitCode;
 
 use qo_fixtures::run_benchmark;
 
+use self::features::Feature;
+
 /// The allocator of the `qo` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const SCENARIOS: [(&str, &str); 9] = [
+const SCENARIOS: [(&str, &str); 11] = [
     (
         "full",
         "slate, 30 ms a request, 1 KiB inputs, in batches: tasks a second, requests, dollars",
@@ -61,6 +64,14 @@ const SCENARIOS: [(&str, &str); 9] = [
         "shared",
         "two workers and a submitter on one JSON object: their shares",
     ),
+    (
+        "keys",
+        "slate with 100,000 ordering keys, and without: tasks a second",
+    ),
+    (
+        "limited",
+        "slate with a limit that all tasks share, and without: tasks a second",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -88,6 +99,12 @@ fn main() -> ExitCode {
         }
         if args.includes("shared") {
             shared::run(report).await;
+        }
+        if args.includes("keys") {
+            features::run(report, "keys", Feature::Keys).await;
+        }
+        if args.includes("limited") {
+            features::run(report, "limited", Feature::Limited).await;
         }
         if args.includes("deep") {
             deep::run(report).await;
