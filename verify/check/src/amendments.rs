@@ -1,7 +1,7 @@
 //! A submit that was to replace the input of the task that holds its key, or to postpone it, and was acknowledged, has done so.
 //!
 //! The reply shows a revision of that task. If the task had not started then, it was amended, or nothing was left to change: that revision has
-//! the input of the submit, and is not due before its time.
+//! the input of the submit, and is not due before its time, less what the clocks of two processes may differ.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,12 @@ use crate::life::Life;
 use crate::promise::{Breaches, Promise};
 
 /// Checks all submits that found their key held.
-pub(crate) fn check(calls: &[Call], lives: &BTreeMap<TaskId, Life>, breaches: &mut Breaches) {
+pub(crate) fn check(
+    calls: &[Call],
+    lives: &BTreeMap<TaskId, Life>,
+    clock_difference_ms: u64,
+    breaches: &mut Breaches,
+) {
     for call in calls.iter().filter(|call| call.kind == CallKind::Submit) {
         let (Reply::Duplicate(view), Some(asked), Some(id)) = (&call.reply, &call.asked, call.task)
         else {
@@ -23,7 +28,7 @@ pub(crate) fn check(calls: &[Call], lives: &BTreeMap<TaskId, Life>, breaches: &m
         let Some(task) = holder.and_then(|life| stored_as(life, *view)) else {
             continue;
         };
-        if let Some(wrong) = problem(asked, task) {
+        if let Some(wrong) = problem(asked, task, clock_difference_ms) {
             let text = format!(
                 "task {id}: a submit with its key was acknowledged with revision {}, which {wrong}",
                 view.revision
@@ -44,17 +49,17 @@ fn stored_as(life: &Life, view: TaskView) -> Option<&Task> {
     change.after.as_deref().filter(|_| is_last)
 }
 
-fn problem(asked: &Asked, task: &Task) -> Option<&'static str> {
+fn problem(asked: &Asked, task: &Task, clock_difference_ms: u64) -> Option<&'static str> {
     if !task.has_not_started() {
         return None;
     }
     if asked.on_conflict.replaces() && !is_input(&task.input(), &asked.input) {
         return Some("has another input");
     }
+    let due = asked.due.minus_millis(clock_difference_ms);
     // A task that expires before the new time may have been left as it was.
-    let is_early = asked.due.is_some_and(|due| {
-        task.available_at < due && task.pending_until().is_none_or(|until| until > due)
-    });
+    let expires = task.pending_until().is_some_and(|until| until <= asked.due);
+    let is_early = task.available_at < due && !expires;
     (asked.on_conflict.postpones() && is_early).then_some("is due earlier")
 }
 

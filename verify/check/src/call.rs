@@ -114,8 +114,8 @@ pub struct Asked {
     pub id: Option<TaskId>,
     /// The input.
     pub input: Json,
-    /// When the task should run, if that is an absolute time.
-    pub due: Option<Timestamp>,
+    /// When the task should run, by the caller's clock.
+    pub due: Timestamp,
     /// What to do with the task that holds the key.
     pub on_conflict: OnConflict,
 }

@@ -78,7 +78,7 @@ impl History<'_> {
         let undecided = linearizability::check(self.calls, &lives, &excluded, &mut breaches);
         ordering::check(self.calls, &lives, &mut breaches);
         limits::check(self.limits, &lives, clock_difference_ms, &mut breaches);
-        amendments::check(self.calls, &lives, &mut breaches);
+        amendments::check(self.calls, &lives, clock_difference_ms, &mut breaches);
         if let Some(settings) = self.settings {
             let is_exact = self.conditions.counts_waiting;
             settings::check(settings, is_exact, self.calls, &lives, &mut breaches);

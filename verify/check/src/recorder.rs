@@ -12,7 +12,7 @@ use qo_core::{
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, When, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
@@ -70,10 +70,7 @@ impl Engine for Recorder {
             let asked = Asked {
                 id: request.id,
                 input: request.input.clone(),
-                due: match request.available {
-                    When::At(due) => Some(due),
-                    When::Now | When::InMillis(_) => None,
-                },
+                due: request.available.resolve(self.engine.now()),
                 on_conflict: request.uniqueness.on_conflict,
             };
             self.log.amend(&open, |call| {

@@ -59,7 +59,7 @@ fn asked(on_conflict: OnConflict) -> Asked {
     Asked {
         id: Some(TaskId::from_random(OTHER)),
         input: input(),
-        due: Some(at(15)),
+        due: at(15),
         on_conflict,
     }
 }
@@ -81,7 +81,7 @@ fn an_acknowledged_amendment_that_was_not_made_is_found() {
     amended(replacing(OnConflict::Replace)).finds(Promise::NothingLost, "another input");
     assert!(amended(replacing(OnConflict::Postpone)).broken().is_empty());
     let postponing = |on_conflict| Asked {
-        due: Some(at(16)),
+        due: at(19),
         ..asked(on_conflict)
     };
     amended(postponing(OnConflict::ReplaceAndPostpone)).finds(Promise::NothingLost, "due earlier");

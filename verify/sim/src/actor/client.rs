@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, Uniqueness};
-use qo_core::{QueueName, RetryPolicy, TaskId, TaskType, Timestamp};
+use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 
 use super::{Caller, TYPES, large, small};
@@ -82,7 +82,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     }
     let Some(id) = request.id else { return };
     if is_unique {
-        make_unique(&mut request, scheduler.true_now(), left);
+        make_unique(&mut request, left);
     }
     if has_limits {
         // The bits of the id decide, so that nothing else of the run is drawn differently.
@@ -100,7 +100,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         let mut twin = request.clone();
         twin.id = Some(draw_id(caller));
         if is_unique {
-            make_unique(&mut twin, scheduler.true_now(), left);
+            make_unique(&mut twin, left);
         }
         // The journal records the replies.
         let _ =
@@ -173,7 +173,7 @@ fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
 
 /// Lets a submit with an idempotency key hold the key for part of the task's life, and change the task that holds it. Few keys, so that many are
 /// held. The bits of the id decide, so that nothing else of the run is drawn differently.
-fn make_unique(request: &mut SubmitRequest, now: Timestamp, left: Duration) {
+fn make_unique(request: &mut SubmitRequest, left: Duration) {
     let (Some(id), Some(idempotency)) = (request.id, &mut request.idempotency) else {
         return;
     };
@@ -188,15 +188,16 @@ fn make_unique(request: &mut SubmitRequest, now: Timestamp, left: Duration) {
         hold: KeyHold::ALL[pick(0, KeyHold::ALL.len())],
         on_conflict: OnConflict::ALL[pick(8, OnConflict::ALL.len())],
     };
-    request.input = if of(16, 5) == 0 {
-        large(u64::try_from(of(20, 1 << 40)).unwrap_or_default())
+    // Only a small input can replace another one.
+    request.input = small(u64::try_from(of(20, 1_000)).unwrap_or_default());
+    // It is due when the faults are over, as above. A task can only be postponed to the future.
+    let delay_ms = u64::try_from(of(60, 20_000)).unwrap_or_default();
+    let delay_ms = delay_ms.min(millis(left));
+    request.available = if request.uniqueness.on_conflict.postpones() {
+        When::InMillis(delay_ms.max(1))
     } else {
-        small(u64::try_from(of(20, 1_000)).unwrap_or_default())
+        When::Now
     };
-    // It is due when the faults are over, as above. Some are due at once.
-    let delay_ms = u64::try_from(of(60, 30_000)).unwrap_or_default();
-    let delay_ms = delay_ms.saturating_sub(15_000).min(millis(left));
-    request.available = When::At(now.plus_millis(delay_ms));
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -265,7 +266,7 @@ async fn purge_and_submit(
     let next = draw_id(caller);
     request.id = Some(next);
     if lock(errands).is_unique {
-        make_unique(&mut request, scheduler.true_now(), Duration::ZERO);
+        make_unique(&mut request, Duration::ZERO);
     }
     let keyed = Some(Box::new(request.clone()));
     let delay = caller.millis(0, 200);
