@@ -25,10 +25,9 @@ impl Hold<'_> {
     fn may_be_over(&self, other: &Hold<'_>, clock_difference_ms: u64) -> bool {
         let created_at = other.task.created_at.plus_millis(clock_difference_ms);
         self.until().is_some_and(|until| until <= created_at)
-            || [self.purged_tick, self.released_tick]
-                .into_iter()
-                .flatten()
-                .any(|freed| freed < other.created_tick)
+            || (self.purged_tick).is_some_and(|purged| purged < other.created_tick)
+            // The order of the changes of one write is unknown.
+            || (self.released_tick).is_some_and(|released| released <= other.created_tick)
     }
 
     fn until(&self) -> Option<Timestamp> {
@@ -137,7 +136,7 @@ fn holds<'a>(
         let mut later = life
             .changes
             .iter()
-            .filter(|change| change.tick > created_tick);
+            .filter(|change| change.tick >= created_tick);
         let frees = |task: &Task| match task.idempotency_hold {
             KeyHold::Kept => false,
             KeyHold::Unfinished => task.status.is_terminal(),
