@@ -75,6 +75,10 @@ impl Applier {
                 let waits = self.waits_for(call.request, now);
                 call.respond(Ok(waits));
             }
+            Message::LimitUsage(call) => {
+                let usage = self.state.limit_usage(now);
+                call.respond(Ok(usage));
+            }
             Message::List(call) => {
                 let listed = self.list(&call.request);
                 call.respond(Ok(listed));

@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::task::Event;
 use qo_core::{
-    Action, Json, PauseNote, PauseTarget, Payload, Rejection, Status, Task, TaskId, Timestamp,
-    WorkerId,
+    Action, DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Payload, Rejection,
+    Status, Task, TaskId, Timestamp, WorkerId,
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, ListPosition, Stats,
@@ -285,6 +285,13 @@ impl Engine for BrokerEngine {
             return Ok(None);
         }
         self.call(Message::WaitsFor, task.id).await
+    }
+
+    async fn limit_usage(
+        &self,
+        _limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        self.call(Message::LimitUsage, ()).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

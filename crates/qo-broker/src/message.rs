@@ -1,11 +1,14 @@
 //! The messages that callers send to the commit loop. Each carries the reply channel of its own type.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::transition::Action;
-use qo_core::{PauseNote, PauseTarget, Payload, Submission, Task, TaskId, Timestamp};
+use qo_core::{
+    DocumentName, LimitUsage, PauseNote, PauseTarget, Payload, Submission, Task, TaskId, Timestamp,
+};
 use qo_engine::EngineError;
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, ListPosition, Stats, SubmitRequest,
@@ -124,6 +127,7 @@ pub(super) enum Message {
     Purge(Call<TaskId, Arc<Task>>),
     Get(Call<TaskId, Arc<Task>>),
     WaitsFor(Call<TaskId, Option<WaitReason>>),
+    LimitUsage(Call<(), BTreeMap<DocumentName, LimitUsage>>),
     List(Call<ListOrder, Listed>),
     Stats(Call<(), Box<Stats>>),
     Documents(Call<DocumentQuery, Vec<Document>>),
@@ -144,6 +148,7 @@ macro_rules! with_call {
             Message::SetPause($call) => $body,
             Message::Purge($call) | Message::Get($call) => $body,
             Message::WaitsFor($call) => $body,
+            Message::LimitUsage($call) => $body,
             Message::List($call) => $body,
             Message::Stats($call) => $body,
             Message::Documents($call) => $body,
@@ -198,6 +203,7 @@ impl Message {
             self,
             Self::Get(_)
                 | Self::WaitsFor(_)
+                | Self::LimitUsage(_)
                 | Self::List(_)
                 | Self::Stats(_)
                 | Self::Documents(_)

@@ -42,7 +42,7 @@ pub use blob::BlobAddress;
 pub use document::{DocumentId, DocumentKind, StoredDocument};
 pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
-pub use limit::{Limit, LimitRules, StartLimit};
+pub use limit::{Limit, LimitRules, LimitUsage, StartLimit};
 pub use names::{
     Actor, DocumentName, FairnessGroup, IdempotencyKey, LimitKey, OrderingKey, QueueName, Tag,
     TaskType, WorkerId,

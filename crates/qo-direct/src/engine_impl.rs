@@ -1,12 +1,16 @@
 //! Implements [`Engine`] for direct mode.
 
+use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use qo_core::keys::Key;
 use qo_core::task::Event;
-use qo_core::{Json, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp,
+    WorkerId,
+};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
     TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
@@ -71,6 +75,13 @@ impl Engine for DirectEngine {
 
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
         self.find_wait_reason(task).await
+    }
+
+    async fn limit_usage(
+        &self,
+        limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        self.read_limit_usage(limits).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

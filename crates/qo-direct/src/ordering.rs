@@ -31,7 +31,7 @@
 //! The old entries are deleted only if steps 2 and 3 succeeded. A replay joins the line between the swap of the task and its ready entry, and
 //! its marker ([`super::change`]) leads the lease reaper to what a crash left. A purge removes the task from its line before it deletes the
 //! record. Once an hour the sweeper looks at the heads of all lines, or of a part of them if there are many, in case a write
-//! arrived late or a record was damaged.
+//! arrived late. After it has quarantined a damaged record, it looks at all of them ([`super::sweeper`]).
 //!
 //! A line that is empty is kept: a delete is unconditional and could take a task that has just joined.
 //!

@@ -1,5 +1,6 @@
 //! The trait that every mode implements.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Weak;
 
@@ -8,7 +9,8 @@ use futures_util::StreamExt;
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{
-    Json, LeaseId, PauseNote, PauseTarget, Pauses, QueueName, Task, TaskId, Timestamp, WorkerId,
+    DocumentName, Json, LeaseId, Limit, LimitUsage, PauseNote, PauseTarget, Pauses, QueueName,
+    Task, TaskId, Timestamp, WorkerId,
 };
 
 use crate::api::{
@@ -92,6 +94,14 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Says what a pending task waits for besides its due time and a worker, if there is anything.
     async fn waits_for(&self, _task: &Task) -> Result<Option<WaitReason>, EngineError> {
         Ok(None)
+    }
+
+    /// Says what is used of these limits. A limit that the engine does not know, or knows nothing of yet, may be missing.
+    async fn limit_usage(
+        &self,
+        _limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        Ok(BTreeMap::new())
     }
 
     /// Reads a task's input, from the task's record or from its own object.

@@ -3,6 +3,7 @@
 //! Such an engine says where its reads and its changes run. It does not spell out every operation, so a new operation is forwarded without
 //! further code.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +11,10 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use qo_core::task::Event;
-use qo_core::{Json, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp,
+    WorkerId,
+};
 
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
@@ -150,6 +154,14 @@ impl<F: ForwardingEngine> Engine for F {
 
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
         self.read(|engine| Box::pin(async move { engine.waits_for(task).await }))
+            .await
+    }
+
+    async fn limit_usage(
+        &self,
+        limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        self.read(|engine| Box::pin(async move { engine.limit_usage(limits).await }))
             .await
     }
 

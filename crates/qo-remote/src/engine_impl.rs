@@ -1,13 +1,14 @@
 //! The [`Engine`] implementation of remote mode.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::task::Event;
 use qo_core::{
-    Json, PauseNote, PauseTarget, Pauses, Payload, PayloadRef, Rejection, Status, Task, TaskId,
-    Timestamp, WorkerId,
+    DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Pauses, Payload, PayloadRef,
+    Rejection, Status, Task, TaskId, Timestamp, WorkerId,
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
@@ -21,9 +22,9 @@ use url::form_urlencoded::Serializer;
 use super::http_request::HttpRequest;
 use super::{NoBody, RemoteEngine};
 use crate::wire::{
-    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, PauseBody, PausesResponse,
-    SettingsBody, SettingsEntry, SettingsResponse, SettingsWritten, StatsResponse, VERSIONS_MAX,
-    VersionsResponse, WaitsForResponse,
+    ClaimBody, ClaimResponse, LimitUsageResponse, ListQuery, OutcomeItem, PageResponse, PauseBody,
+    PausesResponse, SettingsBody, SettingsEntry, SettingsResponse, SettingsWritten, StatsResponse,
+    VERSIONS_MAX, VersionsResponse, WaitsForResponse,
 };
 
 /// The longest wait of one claim request. Proxies on the way often time out after 30 s.
@@ -175,6 +176,14 @@ impl Engine for RemoteEngine {
         let path = format!("/v1/tasks/{}/waits_for", task.id);
         let response: WaitsForResponse = self.connection().read(&path).await?;
         Ok(response.waits_for)
+    }
+
+    async fn limit_usage(
+        &self,
+        _limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        let response: LimitUsageResponse = self.connection().read("/v1/limits").await?;
+        Ok(response.into_usage())
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

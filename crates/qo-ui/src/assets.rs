@@ -42,6 +42,7 @@ assets![
     "js/http/stream.js",
     "js/json/scan.js",
     "js/record/keys.js",
+    "js/record/limit_usage.js",
     "js/record/queues.js",
     "js/record/record.js",
     "js/record/queue_settings.js",

@@ -144,9 +144,9 @@ pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 #[doc(inline)]
 pub use qo_core::{
     Actor, FairnessGroup, GROUP_WEIGHT_MAX, IdempotencyKey, Json, LeaseId, Limit, LimitKey,
-    OrderingKey, Pause, PauseNote, PauseTarget, Pauses, Payload, QueueName, QueueSettings,
-    Rejection, RetryPolicy, Shard, StartLimit, Status, Tag, Task, TaskId, TaskType, Timestamp,
-    TraceParent, WorkerId,
+    LimitUsage, OrderingKey, Pause, PauseNote, PauseTarget, Pauses, Payload, QueueName,
+    QueueSettings, Rejection, RetryPolicy, Shard, StartLimit, Status, Tag, Task, TaskId, TaskType,
+    Timestamp, TraceParent, WorkerId,
 };
 #[doc(inline)]
 pub use qo_direct::{

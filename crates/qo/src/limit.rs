@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use qo_core::{DocumentId, DocumentKind, DocumentName, Limit, OpId, Timestamp};
+use qo_core::{DocumentId, DocumentKind, DocumentName, Limit, LimitUsage, OpId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{Document, DocumentQuery, DocumentWrite};
 use qo_store::runtime::RuntimeExt;
@@ -46,6 +46,9 @@ pub struct LimitInfo {
     pub limit: Limit,
     /// When it was last changed.
     pub updated_at: Timestamp,
+    /// What is used of it, if it was listed or read; not after a change of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<LimitUsage>,
 }
 
 impl Queue {
@@ -79,7 +82,7 @@ impl Limits {
         Err(contended(&name))
     }
 
-    /// All limits, ordered by name.
+    /// All limits, ordered by name, with what is used of them. In direct mode that takes one GET for each.
     pub async fn list(&self) -> Result<Vec<LimitInfo>, Error> {
         let query = DocumentQuery::all(DocumentKind::Limits);
         let documents = self.queue.engine().documents(&query).await?;
@@ -92,14 +95,31 @@ impl Limits {
                 }
             }
         }
-        Ok(limits)
+        self.add_usage(limits).await
     }
 
-    /// One limit.
+    /// One limit, with what is used of it.
     pub async fn get(&self, name: &str) -> Result<LimitInfo, Error> {
         let name = DocumentName::new(name)?;
         let found = self.find(&name).await?;
-        found.as_ref().map_or_else(|| Err(no_limit(&name)), info)
+        let found = found.as_ref().map_or_else(|| Err(no_limit(&name)), info)?;
+        let mut found = self.add_usage(vec![found]).await?;
+        found.pop().ok_or_else(|| no_limit(&name))
+    }
+
+    async fn add_usage(&self, mut limits: Vec<LimitInfo>) -> Result<Vec<LimitInfo>, Error> {
+        if limits.is_empty() {
+            return Ok(limits);
+        }
+        let named = limits.iter();
+        let named: Vec<_> = named
+            .map(|info| (info.name.clone(), info.limit.clone()))
+            .collect();
+        let usage = self.queue.engine().limit_usage(&named).await?;
+        for info in &mut limits {
+            info.usage = usage.get(&info.name).copied();
+        }
+        Ok(limits)
     }
 
     /// Removes a limit. The tasks that waited for it can start.
@@ -154,6 +174,7 @@ fn info(document: &Document) -> Result<LimitInfo, Error> {
         name: document.id.name.clone(),
         limit: Limit::read(&document.body)?,
         updated_at: document.updated_at,
+        usage: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! One call of an engine, and its reply.
 
-use qo_core::{IdempotencyKey, LeaseId, Rejection, Status, Task, TaskId};
+use qo_core::task::OnConflict;
+use qo_core::{IdempotencyKey, Json, LeaseId, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::Submitted;
 use qo_store::StoreError;
@@ -106,6 +107,19 @@ pub fn reply_to<T>(result: &Result<T, EngineError>, success: impl FnOnce(&T) -> 
     }
 }
 
+/// What a submit with an idempotency key asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The id for a new task.
+    pub id: Option<TaskId>,
+    /// The input.
+    pub input: Json,
+    /// When the task should run, by the caller's clock.
+    pub due: Timestamp,
+    /// What to do with the task that holds the key.
+    pub on_conflict: OnConflict,
+}
+
 /// One recorded call.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -119,6 +133,8 @@ pub struct Call {
     pub lease: Option<LeaseId>,
     /// The idempotency key that the call presented.
     pub key: Option<IdempotencyKey>,
+    /// What a submit with an idempotency key asked for.
+    pub asked: Option<Box<Asked>>,
     /// When it was made, as a position in the order of all recorded events.
     pub called: u64,
     /// When it was answered, if it was.

@@ -4,8 +4,8 @@
 //! each change increments the revision. This module rebuilds the states in between from the events by the rules; the last one must be the
 //! stored state.
 
-use qo_core::task::Event;
-use qo_core::{Status, Task};
+use qo_core::task::{Event, EventAction};
+use qo_core::{Action, Command, Status, Task};
 
 use crate::cause::cause_of;
 
@@ -60,6 +60,16 @@ pub(crate) fn unfold<'a>(
 /// The state after a change that a later change of the same group hides.
 fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
     let mut task = before.unwrap_or(stored).clone();
+    if let (Some(EventAction::Amended), Some(op)) = (event.action, event.op_id) {
+        // Of several amendments in a group, only the result of all is known.
+        let action = Action::Amend {
+            input: Some(stored.input()),
+            available_at: Some(stored.available_at),
+        };
+        if task.apply(Command { op, action }, event.at).is_ok() {
+            return task;
+        }
+    }
     let was = before.map(|before| before.status);
     task.status = event.to;
     task.op_id = event.op_id;

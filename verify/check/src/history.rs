@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qo_core::{DocumentName, Limit, TaskId};
+use qo_core::{DocumentName, Limit, QueueSettings, TaskId};
 
 use crate::attempts::{self, Excuse};
 use crate::call::{Call, CallKind};
 use crate::life::{self, Conditions, Life, StoredVersion};
 use crate::promise::{Breaches, Promise};
-use crate::{counts, fairness, keys, limits, linearizability, ordering};
+use crate::{amendments, counts, fairness, keys, limits, linearizability, ordering, settings};
 
 /// A recorded history, after all faults stopped and the queue settled.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,8 @@ pub struct History<'a> {
     pub unreadable: &'a [(TaskId, String)],
     /// The limits, which were set before the first claim and did not change.
     pub limits: &'a [(DocumentName, Limit)],
+    /// The settings of the queue of all tasks, if they were set before the first submit and did not change.
+    pub settings: Option<&'a QueueSettings>,
     /// What the run and its engine allow.
     pub conditions: Conditions,
 }
@@ -59,7 +61,10 @@ impl History<'_> {
             // The other checks would report the consequences of the same breach.
             excluded.insert(id);
         }
-        counts::check(self.calls, &lives, &excluded, &mut breaches);
+        let may_be_full = self
+            .settings
+            .is_some_and(|known| known.max_waiting.is_some());
+        counts::check(self.calls, &lives, &excluded, may_be_full, &mut breaches);
         let clock_difference_ms = self.conditions.clock_difference_ms;
         keys::check(self.calls, &lives, clock_difference_ms, &mut breaches);
         attempts::check(
@@ -75,6 +80,11 @@ impl History<'_> {
         limits::check(self.limits, &lives, clock_difference_ms, &mut breaches);
         if self.conditions.takes_turns {
             fairness::check(&lives, &mut breaches);
+        }
+        amendments::check(self.calls, &lives, clock_difference_ms, &mut breaches);
+        if let Some(settings) = self.settings {
+            let is_exact = self.conditions.counts_waiting;
+            settings::check(settings, is_exact, self.calls, &lives, &mut breaches);
         }
         self.check_ends(&lives, &mut breaches);
         Checked {

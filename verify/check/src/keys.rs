@@ -25,10 +25,9 @@ impl Hold<'_> {
     fn may_be_over(&self, other: &Hold<'_>, clock_difference_ms: u64) -> bool {
         let created_at = other.task.created_at.plus_millis(clock_difference_ms);
         self.until().is_some_and(|until| until <= created_at)
-            || [self.purged_tick, self.released_tick]
-                .into_iter()
-                .flatten()
-                .any(|freed| freed < other.created_tick)
+            || (self.purged_tick).is_some_and(|purged| purged < other.created_tick)
+            // The order of the changes of one write is unknown.
+            || (self.released_tick).is_some_and(|released| released <= other.created_tick)
     }
 
     fn until(&self) -> Option<Timestamp> {
@@ -64,6 +63,7 @@ pub(crate) fn check(
             }
         }
     }
+    check_purged(calls, breaches);
     for call in calls.iter().filter(|call| call.kind == CallKind::Submit) {
         let (Some(key), Some(id), Reply::Done(_) | Reply::Duplicate(_)) =
             (&call.key, call.task, &call.reply)
@@ -81,6 +81,36 @@ pub(crate) fn check(
             let text = format!(
                 "a submit with key {key} was acknowledged as task {id}, which has another key"
             );
+            breaches.add(Promise::OneTask, text);
+        }
+    }
+}
+
+/// A purged task does not hold its key: no later submit that asks for another id gets its id.
+fn check_purged(calls: &[Call], breaches: &mut Breaches) {
+    for purge in calls.iter().filter(|call| call.kind == CallKind::Purge) {
+        let (Some(id), Reply::Done(_), Some(purged)) = (purge.task, &purge.reply, purge.answered)
+        else {
+            continue;
+        };
+        let mut submits = calls.iter().filter(|call| call.kind == CallKind::Submit);
+        // Somebody may use the id again.
+        let is_reused = submits.clone().any(|call| {
+            let asks_for = call
+                .asked
+                .as_ref()
+                .is_some_and(|asked| asked.id == Some(id));
+            asks_for && call.answered.is_none_or(|answered| answered > purge.called)
+        });
+        let is_stuck = |call: &Call| {
+            call.task == Some(id)
+                && call.called > purged
+                && matches!(call.reply, Reply::Done(_) | Reply::Duplicate(_))
+        };
+        if !is_reused && let Some(call) = submits.find(|call| is_stuck(call)) {
+            let key = call.key.as_ref().map(ToString::to_string);
+            let key = key.unwrap_or_default();
+            let text = format!("key {key} leads to task {id}, which was purged");
             breaches.add(Promise::OneTask, text);
         }
     }
@@ -106,7 +136,7 @@ fn holds<'a>(
         let mut later = life
             .changes
             .iter()
-            .filter(|change| change.tick > created_tick);
+            .filter(|change| change.tick >= created_tick);
         let frees = |task: &Task| match task.idempotency_hold {
             KeyHold::Kept => false,
             KeyHold::Unfinished => task.status.is_terminal(),

@@ -9,6 +9,7 @@
 //! - [`FinalState::check`]: the checks that need only the final tasks and their own event histories.
 //! - [`cause`]: the one place that tells from an event why an attempt ended.
 
+mod amendments;
 mod attempts;
 mod call;
 mod call_log;
@@ -26,9 +27,10 @@ mod linearizability;
 mod ordering;
 mod promise;
 mod recorder;
+mod settings;
 
 pub use attempts::Excuse;
-pub use call::{Call, CallKind, CallerId, Reply, TaskView, reply_to};
+pub use call::{Asked, Call, CallKind, CallerId, Reply, TaskView, reply_to};
 pub use call_log::{CallClock, CallLog, OpenCall};
 pub use final_state::{
     AttemptSpan, ClientLog, CompletedAttempt, FinalState, StartedAttempt, Submission, attempt_spans,

@@ -139,6 +139,8 @@ pub struct Conditions {
     pub purge_max: Duration,
     /// How far apart the clocks of two processes may be.
     pub clock_difference_ms: u64,
+    /// The engine counts the waiting tasks of a queue exactly.
+    pub counts_waiting: bool,
 }
 
 impl Conditions {
@@ -152,6 +154,7 @@ impl Conditions {
             takes_turns: false,
             purge_max: Duration::from_mins(3),
             clock_difference_ms: 3_000,
+            counts_waiting: true,
         }
     }
 }

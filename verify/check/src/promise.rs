@@ -24,6 +24,8 @@ pub enum Promise {
     Limited,
     /// Groups are served in turn.
     InTurn,
+    /// The settings of a queue apply to its tasks.
+    Settings,
     /// Requests stay within the budget.
     Budget,
     /// No unneeded object is left in the store.
@@ -44,6 +46,7 @@ impl fmt::Display for Promise {
             Self::Ordered => "order per key",
             Self::Limited => "limits",
             Self::InTurn => "turns of groups",
+            Self::Settings => "queue settings",
             Self::Budget => "promise 7, the request budget",
             Self::LeftOver => "no object is left over",
             Self::Run => "the run works",

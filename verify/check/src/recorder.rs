@@ -1,18 +1,22 @@
 //! An engine that records the calls it receives, so that programs that know nothing of the checks are checked as well.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use qo_core::task::Event;
-use qo_core::{Json, LeaseId, PauseNote, PauseTarget, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    DocumentName, Json, LeaseId, Limit, LimitUsage, PauseNote, PauseTarget, Task, TaskId,
+    Timestamp, WorkerId,
+};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
     TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
-use crate::call::{CallKind, CallerId, Reply, TaskView, reply_to};
+use crate::call::{Asked, CallKind, CallerId, Reply, TaskView, reply_to};
 use crate::call_log::CallLog;
 
 /// The engine of one process, with the log of its calls.
@@ -62,8 +66,18 @@ impl Engine for Recorder {
 
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
         let open = self.log.open(self.caller, CallKind::Submit, request.id);
-        let key = request.idempotency.as_ref().map(|known| known.key.clone());
-        self.log.amend(&open, |call| call.key = key);
+        if let Some(idempotency) = &request.idempotency {
+            let asked = Asked {
+                id: request.id,
+                input: request.input.clone(),
+                due: request.available.resolve(self.engine.now()),
+                on_conflict: request.uniqueness.on_conflict,
+            };
+            self.log.amend(&open, |call| {
+                call.key = Some(idempotency.key.clone());
+                call.asked = Some(Box::new(asked));
+            });
+        }
         let result = self.engine.submit(request).await;
         if let Ok(submitted) = &result {
             let id = submitted.task.id;
@@ -132,6 +146,13 @@ impl Engine for Recorder {
 
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
         self.engine.waits_for(task).await
+    }
+
+    async fn limit_usage(
+        &self,
+        limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        self.engine.limit_usage(limits).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use qo_check::{Breaches, Call, Conditions, Excuse, History, Life, Promise, Step};
-use qo_core::{DocumentName, Json, Limit, Task, TaskId};
+use qo_core::{DocumentName, Json, Limit, QueueSettings, Task, TaskId};
 use qo_store::wrap::Operation;
 
 use crate::faults::FaultKind;
@@ -58,6 +58,8 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
             Some((name.parse().ok()?, limit))
         })
         .collect();
+    let settings = (evidence.plan.queue_settings())
+        .and_then(|body| QueueSettings::parse(&Json::parse(body).ok()?).ok());
     let checked = History {
         versions: &evidence.subject.records(evidence.bucket),
         calls: evidence.calls,
@@ -65,10 +67,12 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
         damaged: &damaged,
         unreadable: evidence.unreadable,
         limits: &limits,
+        settings: settings.as_ref(),
         conditions: Conditions {
             punctual,
             grouped: evidence.subject.groups_changes(),
             takes_turns: evidence.subject.groups_changes() && evidence.plan.has_groups(),
+            counts_waiting: evidence.subject.admits_submits(),
             clock_difference_ms: if punctual { 3_000 } else { 65_000 },
             ..Conditions::strict()
         },

@@ -21,6 +21,10 @@ pub const LATE_MAX: Duration = Duration::from_secs(90);
 /// second copy can then be read back only much later, when others have built upon the first.
 const CUT_AFTER_TWICE: f64 = 0.25;
 
+/// How often a process dies at a write of a record that several tasks share, in runs in which processes die. Such a write is the middle of an
+/// operation: the task has changed, and what follows from it is not stored yet. Deaths at random awaits are seldom there.
+const DEATH_AT_SHARED: f64 = 0.04;
+
 /// The kinds that the simulator injects. Their order decides what a seed draws.
 pub const SIMULATED: [FaultKind; 17] = [
     FaultKind::LostRequest,
@@ -333,6 +337,24 @@ impl Trouble {
         drop(state);
         self.scheduler.note(process, || line);
         true
+    }
+
+    /// Whether a process dies at a request, and then whether the request is still sent.
+    pub(crate) fn death_at(
+        &self,
+        process: ProcessId,
+        life: &str,
+        life_number: u64,
+        number: u64,
+        request: &Request,
+    ) -> Option<bool> {
+        self.rate(FaultKind::Crash)
+            .filter(|_| request.writes_shared_record())?;
+        let mut dice = self.dice(&[0xdea7, life_number, number]);
+        let id = format!("{life}#{number}!crash");
+        let dies = dice.chance(DEATH_AT_SHARED)
+            && self.begin(id, FaultKind::Crash, process, Duration::ZERO);
+        dies.then(|| dice.chance(0.5))
     }
 
     /// Decides the fault of a request.

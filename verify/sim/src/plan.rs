@@ -81,12 +81,31 @@ const LIMITED: (u64, [u64; 3]) = (16, [2, 5, 11]);
 const ORDERED: (u64, [u64; 3]) = (16, [6, 10, 13]);
 
 /// The seeds, by their remainder, whose tasks have groups.
-const FAIR: (u64, [u64; 3]) = (16, [4, 12, 15]);
+const FAIR: (u64, [u64; 2]) = (16, [8, 12]);
+
+/// The seeds, by their remainder, in which the queue has settings.
+const SETTLED: (u64, [u64; 3]) = (16, [1, 4, 14]);
+
+/// The seeds, by their remainder, in which keys are held for part of a task's life, and submits change the task that holds their key.
+const UNIQUE: (u64, [u64; 4]) = (16, [0, 3, 9, 15]);
 
 impl Plan {
     /// Whether tasks have groups that take turns. The seed alone decides, as for ordering keys.
     pub fn has_groups(&self) -> bool {
         let (modulus, remainders) = FAIR;
+        remainders.contains(&(self.seed % modulus))
+    }
+
+    /// The settings of the queue, which apply from the start. The seed alone decides, as for ordering keys.
+    pub fn queue_settings(&self) -> Option<&'static str> {
+        let (modulus, remainders) = SETTLED;
+        (remainders.contains(&(self.seed % modulus)))
+            .then_some(r#"{"timeout_seconds":600,"max_wait_ms":45000,"max_waiting":4}"#)
+    }
+
+    /// Whether submits change the tasks that hold their keys. The seed alone decides, as for ordering keys.
+    pub fn is_unique(&self) -> bool {
+        let (modulus, remainders) = UNIQUE;
         remainders.contains(&(self.seed % modulus))
     }
 

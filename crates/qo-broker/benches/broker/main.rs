@@ -9,6 +9,7 @@
 #![allow(clippy::panic, clippy::cast_sign_loss)]
 
 mod deep;
+mod features;
 mod full;
 mod half;
 mod idle;
@@ -24,11 +25,13 @@ use std::process::ExitCode;
 
 use qo_fixtures::run_benchmark;
 
+use self::features::Feature;
+
 /// The allocator of the `qo` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const SCENARIOS: [(&str, &str); 10] = [
+const SCENARIOS: [(&str, &str); 12] = [
     (
         "full",
         "slate, 30 ms a request, 1 KiB inputs, in batches: tasks a second, requests, dollars",
@@ -66,6 +69,14 @@ const SCENARIOS: [(&str, &str); 10] = [
         "tenants",
         "slate with 10,000 tenants that are served in turn, and without groups: tasks a second",
     ),
+    (
+        "keys",
+        "slate with 100,000 ordering keys, and without: tasks a second",
+    ),
+    (
+        "limited",
+        "slate with a limit that all tasks share, and without: tasks a second",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -96,6 +107,12 @@ fn main() -> ExitCode {
         }
         if args.includes("tenants") {
             tenants::run(report).await;
+        }
+        if args.includes("keys") {
+            features::run(report, "keys", Feature::Keys).await;
+        }
+        if args.includes("limited") {
+            features::run(report, "limited", Feature::Limited).await;
         }
         if args.includes("deep") {
             deep::run(report).await;

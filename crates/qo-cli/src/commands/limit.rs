@@ -96,6 +96,22 @@ fn bounds(limit: &Limit) -> String {
     parts.join(", ")
 }
 
+/// What is used of a limit, for people.
+fn used(info: &LimitInfo) -> String {
+    let Some(usage) = info.usage else {
+        return "-".to_owned();
+    };
+    let of = |used: Option<u32>, max: Option<u32>, what: &str| {
+        let (used, max) = (used?, max?);
+        Some(format!("{used} of {max} {what}"))
+    };
+    let running = of(usage.running, info.limit.concurrent, "running");
+    let starts = info.limit.starts.map(|starts| starts.max);
+    let started = of(usage.started, starts, "started");
+    let parts: Vec<String> = running.into_iter().chain(started).collect();
+    parts.join(", ")
+}
+
 fn list(limits: &[LimitInfo], session: &mut Session) -> Result<(), Failure> {
     if session.screen.json {
         for info in limits {
@@ -112,12 +128,14 @@ fn list(limits: &[LimitInfo], session: &mut Session) -> Result<(), Failure> {
     let mut table = Table::new()
         .column("NAME")
         .column("APPLIES TO")
-        .column("LIMIT");
+        .column("LIMIT")
+        .column("USED");
     for info in limits {
         table.row(vec![
             Cell::from(info.name.to_string()),
             Cell::from(applies_to(&info.limit)),
             Cell::from(bounds(&info.limit)),
+            Cell::from(used(info)),
         ]);
     }
     session.screen.table(&table)?;
@@ -133,6 +151,7 @@ fn show(info: &LimitInfo, now: Timestamp, session: &mut Session) -> Result<(), F
     line("Name", info.name.to_string())?;
     line("Applies to", applies_to(&info.limit))?;
     line("Limit", bounds(&info.limit))?;
+    line("Used", used(info))?;
     line("Changed", time::both(info.updated_at, now))?;
     Ok(())
 }

@@ -38,6 +38,7 @@ fn a_limit_is_set_shown_and_removed() {
     let list = workspace.qo(&["limit", "list"]).assert(0).stdout.clone();
     assert!(list.contains("key stripe"), "{list}");
     assert!(list.contains("5 at once, 100 starts in 1 min"), "{list}");
+    assert!(list.contains("0 of 5 running, 0 of 100 started"), "{list}");
     assert_eq!(
         workspace
             .qo(&["limit", "list", "--json"])
@@ -98,6 +99,10 @@ fn status_says_which_limit_a_task_waits_for() {
     assert_eq!(record["limit_key"], "stripe");
     assert_eq!(record["waits_for"]["reason"], "limit");
     assert_eq!(record["waits_for"]["bound"], "starts");
+    let list = workspace.qo(&["limit", "list"]).assert(0).stdout.clone();
+    assert!(list.contains("1 of 1 started"), "{list}");
+    let listed = workspace.qo(&["limit", "list", "--json"]).lines("limit");
+    assert_eq!(listed[0]["usage"]["started"], 1, "{listed:?}");
     // Without the limit it runs.
     workspace.qo(&["limit", "remove", "stripe"]).assert(0);
     workspace.qo(&words).assert(0);

@@ -68,6 +68,17 @@ pub struct StartLimit {
     pub window_ms: u64,
 }
 
+/// What is used of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LimitUsage {
+    /// How many slots for concurrent tasks are taken; absent if the limit has no such bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<u32>,
+    /// How many attempts have started within the window that ends now; absent if the limit has no such bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u32>,
+}
+
 /// Why a task cannot start under a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitWait {
@@ -226,6 +237,14 @@ impl Limit {
             .starts
             .map_or(u32::MAX, |limit| starts.room(limit, now));
         concurrent.min(started)
+    }
+
+    /// What is used of it at `now`, if this many tasks are running.
+    pub fn usage(&self, running: u32, starts: &StartWindow, now: Timestamp) -> LimitUsage {
+        LimitUsage {
+            running: self.concurrent.map(|_| running),
+            started: self.starts.map(|limit| starts.count(limit, now)),
+        }
     }
 
     /// Why no task may start at `now`; `None` if one may.

@@ -15,7 +15,7 @@ use super::fair::{Class, FairReady, Place, Weights};
 use super::fair_walk::Walk;
 use super::ready::{DueTask, ReadyIndex, ReadyPosition};
 use crate::id::TaskId;
-use crate::limit::{Limit, LimitRules, LimitWait, StartWindow};
+use crate::limit::{Limit, LimitRules, LimitUsage, LimitWait, StartWindow};
 use crate::names::{DocumentName, FairnessGroup, LimitKey, QueueName, TaskType};
 use crate::pause::Pauses;
 use crate::task::PRIORITY_MAX;
@@ -241,6 +241,15 @@ impl LimitedReady {
             limit.wait(name, usage.running, &usage.starts, now)
         });
         waits.next()
+    }
+
+    /// What is used of each limit.
+    pub(super) fn usages(&self, now: Timestamp) -> BTreeMap<DocumentName, LimitUsage> {
+        let usages = self.usage.iter().filter_map(|(name, used)| {
+            let limit = self.rules.get(name)?;
+            Some((name.clone(), limit.usage(used.running, &used.starts, now)))
+        });
+        usages.collect()
     }
 
     fn limit(&self, name: &DocumentName) -> Option<(&Limit, &Usage)> {

@@ -44,9 +44,9 @@ use self::position::IndexPosition;
 use self::reserved::Reserved;
 use crate::document::{DocumentId, StoredDocument};
 use crate::id::{OpId, TaskId};
-use crate::limit::LimitWait;
+use crate::limit::{LimitUsage, LimitWait};
 use crate::limits::CLAIM_MAX_TASKS;
-use crate::names::{QueueName, TaskType};
+use crate::names::{DocumentName, QueueName, TaskType};
 use crate::pause::{PauseNote, PauseTarget, Pauses};
 use crate::queue_settings::QueueSettings;
 use crate::retry::Jitter;
@@ -239,6 +239,11 @@ impl QueueState {
         let task = self.task(id)?;
         let is_due = task.status == Status::Pending && task.available_at <= now;
         is_due.then(|| self.ready.wait(Selected::of(task), now))?
+    }
+
+    /// What is used of each limit.
+    pub fn limit_usage(&self, now: Timestamp) -> BTreeMap<DocumentName, LimitUsage> {
+        self.ready.usages(now)
     }
 
     /// Whether any limit applies to a task, so that others may start when it ends.

@@ -17,6 +17,8 @@ use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation, Prices};
 use qo_store::{SqliteStore, StoreClient};
 
+use crate::features::Feature;
+
 #[derive(Clone, Copy)]
 pub(crate) enum Backing {
     Memory,
@@ -32,6 +34,7 @@ pub(crate) struct Load {
     /// The number of finished tasks in the bucket at the start.
     pub(crate) finished: usize,
     pub(crate) backing: Backing,
+    pub(crate) feature: Feature,
 }
 
 pub(crate) struct Figures {
@@ -88,6 +91,8 @@ impl Load {
             work(std::slice::from_ref(&maker), 256, self.finished).await;
             maker.close().await;
         }
+        let maker = engine(Arc::clone(&bottom), &runtime, DirectConfig::local());
+        self.feature.prepare(&maker).await;
         let slowed: Arc<dyn ObjectStore> = match self.latency {
             None => bottom,
             Some(latency) => Arc::new(LatencyStore::new(
@@ -102,7 +107,11 @@ impl Load {
 
         let started = Instant::now();
         let producer = engine(Arc::clone(&objects), &runtime, config.clone());
-        submit(&producer, self.tasks).await;
+        if self.feature == Feature::Batched {
+            submit(&producer, self.tasks).await;
+        } else {
+            self.feature.submit(&producer, self.tasks).await;
+        }
         let submitted = started.elapsed();
         let workers: Vec<_> = (0..self.workers)
             .map(|_| engine(Arc::clone(&objects), &runtime, config.clone()))

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "it reads the clock")]
 #![allow(clippy::cast_precision_loss, reason = "it divides small numbers")]
 
+mod features;
 mod idle;
 mod load;
 mod report;
@@ -14,10 +15,11 @@ mod report;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use self::features::Feature;
 use self::load::{Backing, Load};
 use qo_fixtures::{BenchmarkArgs, Report, run_benchmark};
 
-const SCENARIOS: [(&str, &str); 6] = [
+const SCENARIOS: [(&str, &str); 8] = [
     (
         "one",
         "2,000 tasks, 30 ms a request, 1 worker with 64 tasks at once",
@@ -34,6 +36,14 @@ const SCENARIOS: [(&str, &str); 6] = [
     (
         "idle",
         "an idle worker: requests, dollars a month, time from submit to start",
+    ),
+    (
+        "ordered",
+        "2,000 tasks with 200 ordering keys, and without: requests a task",
+    ),
+    (
+        "limited",
+        "2,000 tasks under one limit, and without: requests a task",
     ),
     ("sqlite", "20,000 tasks on SQLite, nothing injected"),
 ];
@@ -52,6 +62,7 @@ async fn run(args: &BenchmarkArgs, report: &mut Report) {
         latency,
         finished: 0,
         backing: Backing::Memory,
+        feature: Feature::Batched,
     };
     let mut first_rate = None;
     if wanted("one") {
@@ -102,6 +113,9 @@ async fn run(args: &BenchmarkArgs, report: &mut Report) {
     if wanted("idle") {
         idle::run(report).await;
     }
+    if wanted("ordered") || wanted("limited") {
+        features::run(report, wanted("ordered"), wanted("limited")).await;
+    }
     if wanted("sqlite") {
         let load = Load {
             tasks: 20_000,
@@ -110,6 +124,7 @@ async fn run(args: &BenchmarkArgs, report: &mut Report) {
             latency: None,
             finished: 0,
             backing: Backing::Sqlite,
+            feature: Feature::Batched,
         };
         report::add_load(report, "sqlite", &load.run().await, report::SQLITE);
     }

@@ -58,13 +58,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt};
 use qo_core::keys::IndexEntry;
-use qo_core::limit::LimitWait;
+use qo_core::limit::{LimitUsage, LimitWait};
 use qo_core::{
     DocumentKind, DocumentName, LeaseId, Limit, LimitRules, OpId, Status, Task, Timestamp,
 };
 use qo_engine::EngineError;
 use qo_engine::api::DocumentQuery;
+use qo_store::StoreError;
 
 use self::gates::Gates;
 use self::record::{Holder, HolderState, SlotChange, SlotOutcome};
@@ -328,6 +330,30 @@ impl DirectEngine {
     /// Whether any gate is closed.
     pub(super) fn has_gates(&self) -> bool {
         !self.shared.limits.gates.is_empty()
+    }
+
+    /// What is used of these limits: one GET for each, some at a time.
+    pub(super) async fn read_limit_usage(
+        &self,
+        limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        let reads = futures_util::stream::iter(limits.to_vec())
+            .map(|(name, rule)| async move {
+                match self.limit_record(&name).await {
+                    Ok(record) => Ok(Some((name, record.usage(&rule, self.client().now())))),
+                    // One damaged record must not hide the others.
+                    Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
+                        tracing::warn!(limit = %name, %error, "cannot tell what is used of a limit");
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
+                }
+            })
+            .buffer_unordered(self.config().concurrency);
+        reads
+            .try_filter_map(|read| std::future::ready(Ok(read)))
+            .try_collect()
+            .await
     }
 
     /// The limit that keeps a due task from starting, if there is one.

@@ -1,7 +1,7 @@
 //! The record of a limit: who holds its slots, and how many attempts have started under it.
 
 use qo_core::extra::Extra;
-use qo_core::limit::{LimitWait, StartWindow};
+use qo_core::limit::{LimitUsage, LimitWait, StartWindow};
 use qo_core::{DocumentName, LeaseId, Limit, Status, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +143,12 @@ impl LimitRecord {
     pub(super) fn wait(&self, rule: &Limit, now: Timestamp) -> Option<LimitWait> {
         let running = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
         rule.wait(&self.limit, running, &self.starts, now)
+    }
+
+    /// What is used of the limit.
+    pub(super) fn usage(&self, rule: &Limit, now: Timestamp) -> LimitUsage {
+        let running = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
+        rule.usage(running, &self.starts, now)
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) const TAKEOVER_DELAY_MS: u64 = 30_000;
 const TIDY_INTERVAL_MS: u64 = 3_600_000;
 /// For how many pending tasks the expiry time is stored: those that expire first.
 const EXPIRING_MAX: usize = 500;
+/// How many damaged records are stored until they are quarantined. A later pass finds the others.
+const DAMAGED_MAX: usize = 500;
 /// A change that was made, by the store's clock, this long before a pass began was seen by that pass.
 const SEEN_AFTER_MS: u64 = 600_000;
 /// How many old records, and how many entries, a pass that tidies reads.
@@ -92,6 +94,12 @@ pub(super) struct SweepRecord {
     /// Whether an object could not be read, so that the next pass must check it again.
     pub(super) missed: bool,
     expiring: Vec<ExpiringTask>,
+    /// The tasks whose records are damaged. The next step quarantines them, and the lines are walked afterwards.
+    damaged: Vec<TaskId>,
+    /// Whether a record was quarantined since the last walk over all lines began: it may have been the head of a line.
+    beheaded: bool,
+    /// Whether this pass walks all lines because of it.
+    walks_lines: bool,
     /// When the newest tasks were last checked.
     recent_checked_at: Option<Timestamp>,
 }
@@ -151,16 +159,65 @@ impl SweepRecord {
             SweepPhase::Ready => SweepPhase::Later,
             SweepPhase::Later => SweepPhase::Leases,
             SweepPhase::Leases => SweepPhase::Lines,
-            SweepPhase::Lines => SweepPhase::Data,
-            SweepPhase::Tasks | SweepPhase::Data | SweepPhase::Rest => {
+            SweepPhase::Lines if self.tidies => SweepPhase::Data,
+            SweepPhase::Tasks if self.beheaded || !self.damaged.is_empty() => SweepPhase::Lines,
+            SweepPhase::Tasks | SweepPhase::Lines | SweepPhase::Data | SweepPhase::Rest => {
                 self.complete();
                 SweepPhase::Rest
             }
         };
+        self.walks_lines = self.phase == SweepPhase::Lines && std::mem::take(&mut self.beheaded);
+    }
+
+    /// Stores that the record of a task is damaged.
+    pub(super) fn remember_damaged(&mut self, id: TaskId) {
+        if self.damaged.contains(&id) {
+            return;
+        }
+        if self.damaged.len() < DAMAGED_MAX {
+            self.damaged.push(id);
+        } else {
+            self.missed = true;
+        }
+    }
+
+    /// How many damaged records are to be quarantined.
+    pub(super) fn damaged_count(&self) -> usize {
+        self.damaged.len()
+    }
+
+    /// Removes and returns the tasks whose damaged records are to be quarantined. All lines are walked after that.
+    pub(super) fn take_damaged(&mut self) -> Vec<TaskId> {
+        let damaged = std::mem::take(&mut self.damaged);
+        if !damaged.is_empty() {
+            self.walk_lines();
+        }
+        damaged
+    }
+
+    /// Lets all lines be walked: in this pass, if it has not come to them yet.
+    fn walk_lines(&mut self) {
+        if self.phase == SweepPhase::Lines && self.after.is_none() {
+            self.walks_lines = true;
+        } else {
+            self.beheaded = true;
+        }
+    }
+
+    /// Whether this pass walks all lines because a record was quarantined.
+    pub(super) fn walks_lines(&self) -> bool {
+        self.walks_lines
+    }
+
+    /// Lets the next pass walk the lines again, if this one walks all of them and could not read one.
+    pub(super) fn repeat_lines(&mut self) {
+        self.beheaded |= self.walks_lines;
     }
 
     /// Ends a pass after its tasks phase, without tidying.
     pub(super) fn skip_tidying(&mut self) {
+        self.repeat_lines();
+        self.walks_lines = false;
         self.after = None;
         self.complete();
         self.phase = SweepPhase::Rest;
@@ -318,6 +375,38 @@ mod tests {
         assert_eq!(phases(&mut record), [SweepPhase::Tasks]);
         record.begin(at(13_600));
         assert_eq!(phases(&mut record), all);
+    }
+
+    #[test]
+    fn the_lines_are_walked_after_a_record_was_quarantined() {
+        let mut record = SweepRecord {
+            last_tidied_at: Some(at(10_000)),
+            ..SweepRecord::default()
+        };
+        record.begin(at(10_300));
+        record.remember_damaged(TaskId::from_random(1));
+        record.remember_damaged(TaskId::from_random(1));
+        record.advance(None);
+        assert_eq!(record.phase, SweepPhase::Lines);
+        assert!(!record.walks_lines(), "nothing is quarantined yet");
+        assert_eq!(record.take_damaged(), [TaskId::from_random(1)]);
+        assert!(record.walks_lines());
+        record.advance(Some("lines/5".to_owned()));
+        assert!(record.walks_lines());
+        // A record that is quarantined during the walk, and a line that cannot be read: the next pass walks again.
+        record.remember_damaged(TaskId::from_random(2));
+        record.take_damaged();
+        record.advance(None);
+        assert_eq!(record.phase, SweepPhase::Rest);
+        record.begin(at(10_600));
+        record.advance(None);
+        assert!(record.phase == SweepPhase::Lines && record.walks_lines());
+        record.repeat_lines();
+        record.advance(None);
+        record.begin(at(10_900));
+        assert_eq!(phases(&mut record), [SweepPhase::Tasks, SweepPhase::Lines]);
+        record.begin(at(11_200));
+        assert_eq!(phases(&mut record), [SweepPhase::Tasks]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Walks the lines of ordering keys and looks after their heads.
 //!
 //! Every crash between the steps of an operation is repaired through the task that it concerns ([`super::tasks`]). This walk finds what has no
-//! such task: a head whose record was quarantined, or a write of a line that arrived long after its sender gave up.
+//! such task: a write of a line that arrived long after its sender gave up, and a head whose record was quarantined. A damaged record does not
+//! tell its ordering key, so a pass that has quarantined one walks all lines afterwards, in the same steps as everything else.
 
 use futures_util::StreamExt;
 use qo_core::TaskId;
@@ -17,7 +18,7 @@ impl DirectEngine {
     pub(super) async fn sweep_lines(
         &self,
         entries: &[Entry],
-        record: &SweepRecord,
+        record: &mut SweepRecord,
         report: &mut SweepReport,
     ) {
         let cutoff = self.grace_cutoff();
@@ -28,7 +29,10 @@ impl DirectEngine {
                 continue;
             };
             let [id @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *digest.as_bytes();
-            if entry.last_modified <= cutoff && record.is_compared(TaskId::from_bytes(id)) {
+            // The head may have been damaged however recently the line was changed.
+            let is_due =
+                entry.last_modified <= cutoff && record.is_compared(TaskId::from_bytes(id));
+            if is_due || record.walks_lines() {
                 due.push(digest);
             }
         }
@@ -42,6 +46,7 @@ impl DirectEngine {
                 Err(error) => {
                     tracing::debug!(%error, "could not check the line of an ordering key; trying again later");
                     report.failed += 1;
+                    record.repeat_lines();
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | a pending task without its ready or later entry, a running one without its lease entry | [`tasks`] | write the entry |
 //! | a pending task that has expired or has waited too long | [`tasks`] | end it, as a claim would |
-//! | a record that cannot be parsed | [`tasks`], [`quarantine`] | move it to `quarantine/`, with the reason |
+//! | a record that cannot be parsed | [`tasks`], [`quarantine`] | move it to `quarantine/`, with the reason; then walk all lines, because it may have been the head of one |
 //! | a task that is not in the line of its ordering key, or is still in it after its end; a line whose head has no entry | [`tasks`], [`lines`] | change the line, write the entry |
 //! | an index entry that does not match its task | [`entries`], [`ready_index`] | delete it |
 //! | a large payload that no task refers to | [`orphans`] | delete it after a day |
@@ -27,6 +27,7 @@
 //! | --- | --- | --- | --- |
 //! | a pass | 1 per 1,000 tasks | 1 per task that finished since the last pass, 2 per other task that changed; 1 to 3 more per task with an ordering key | 1 per 4,000 tasks |
 //! | a pass that tidies, once an hour, also | 1 per 1,000 entries and payloads, at least 5, and up to 3 per queue and type with due tasks | 1 per old record or entry that is read again, at most about 4,000 | |
+//! | a pass that has quarantined a record, also | 1 per 1,000 lines | 1 per line, 2 or 3 more if tasks are in it | |
 //! | any other process | | 1 per pass | |
 //!
 //! A record written less than a minute ago is left to the next pass, because its entry may still be on its way.
@@ -214,6 +215,8 @@ impl DirectEngine {
         if record.phase == SweepPhase::Rest {
             record.begin(self.client().now());
         }
+        self.quarantine_damaged(record, &mut report).await;
+        let damaged_before = record.damaged_count();
         self.expire_due(record, &mut report).await;
         let rest_ms = u64::try_from(pace.rest.as_millis()).unwrap_or(u64::MAX);
         let now = self.client().now();
@@ -223,6 +226,10 @@ impl DirectEngine {
         }
         report.listed = 0;
         for _ in 0..STEP_LISTS_MAX {
+            if record.damaged_count() > damaged_before {
+                // The next step quarantines them, before it walks the lines.
+                break;
+            }
             if let Err(error) = self
                 .sweep_page(record, &mut state.checked, pace, &mut report)
                 .await

@@ -1,4 +1,4 @@
-//! Walks the tasks: writes missing entries, ends tasks that have expired or have waited too long, and quarantines records that cannot be parsed.
+//! Walks the tasks: writes missing entries, ends tasks that have expired or have waited too long, and finds records that cannot be parsed.
 //!
 //! A GET of the entry shows whether it exists, once per change of an unfinished task. It costs a twelfth of writing the entry again.
 //! Nothing here depends on the order of events: a late repair writes an entry that is already stale, and any process that finds it
@@ -29,8 +29,8 @@ enum TaskCheck {
     Repaired(Option<Timestamp>),
     /// It had expired, or had waited too long, and was ended.
     Expired,
-    /// Its record could not be parsed and was quarantined.
-    Quarantined,
+    /// Its record cannot be parsed. The next step quarantines it.
+    Damaged,
     /// It was deleted or changed concurrently; the next pass checks it.
     Changed,
     /// The store cannot return it at all, or a later version of qo wrote it.
@@ -80,7 +80,7 @@ impl DirectEngine {
                     }
                 }
                 TaskCheck::Expired => report.expired += 1,
-                TaskCheck::Quarantined => report.quarantined += 1,
+                TaskCheck::Damaged => record.remember_damaged(id),
                 TaskCheck::Changed => {}
                 TaskCheck::Left => report.left += 1,
                 TaskCheck::Failed => {
@@ -119,14 +119,8 @@ impl DirectEngine {
                 return Ok(TaskCheck::Left);
             }
             Err(error) => {
-                let is_quarantined = self
-                    .quarantine(&key, &object.body, &error.to_string())
-                    .await?;
-                return Ok(if is_quarantined {
-                    TaskCheck::Quarantined
-                } else {
-                    TaskCheck::Changed
-                });
+                tracing::debug!(task = %id, %error, "found a damaged record");
+                return Ok(TaskCheck::Damaged);
             }
         };
         let now = self.client().now();
@@ -211,7 +205,7 @@ impl DirectEngine {
 }
 
 /// Whether a record that cannot be decoded is intact and of a later version.
-fn is_of_later_version(body: &[u8]) -> bool {
+pub(super) fn is_of_later_version(body: &[u8]) -> bool {
     matches!(decode(body), Err(DecodeError::Newer(_)))
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use qo_core::transition::FailureKind;
-use qo_core::{DocumentId, DocumentKind, LimitKey, Status, Task, TaskId};
+use qo_core::{DocumentId, DocumentKind, Limit, LimitKey, LimitUsage, Status, Task, TaskId};
 use qo_store::runtime::{BoxFuture, RuntimeExt};
 
 use super::context::{TIMEOUT_MS, TestContext, failure, json, name};
@@ -70,6 +70,14 @@ async fn why(ctx: &TestContext<'_>, engine: &dyn Engine, id: TaskId) -> Option<S
     Some(reason.to_string())
 }
 
+/// What is used of a limit, as an engine says.
+async fn used(ctx: &TestContext<'_>, engine: &dyn Engine, body: &str) -> LimitUsage {
+    let name = limit_id(ctx, 1).name;
+    let limits = [(name.clone(), Limit::parse(&json(body)).unwrap())];
+    let usage = engine.limit_usage(&limits).await.unwrap();
+    *usage.get(&name).expect("the limit is known")
+}
+
 pub(super) async fn runs_no_more_tasks_than_a_limit_allows(ctx: &TestContext<'_>) {
     if !set_limit(ctx, 1, &of_queue(ctx, r#""concurrent":2"#)).await {
         return;
@@ -92,6 +100,12 @@ pub(super) async fn runs_no_more_tasks_than_a_limit_allows(ctx: &TestContext<'_>
             })
             .await;
         assert_eq!(said, reason);
+        let two = LimitUsage {
+            running: Some(2),
+            started: None,
+        };
+        let body = of_queue(ctx, r#""concurrent":2"#);
+        assert_eq!(used(ctx, &**engine, &body).await, two);
     }
     assert_eq!(why(ctx, &*ctx.engine, running[0].id).await, None);
     let mut done = 0;

@@ -1,7 +1,10 @@
 //! Limits.
 
+use std::collections::BTreeMap;
+
 use qo_core::extra::Extra;
-use qo_core::{Limit, LimitKey, QueueName, StartLimit, TaskType};
+use qo_core::limit::LimitUsage;
+use qo_core::{DocumentName, Limit, LimitKey, QueueName, StartLimit, TaskType};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "openapi")]
@@ -67,6 +70,29 @@ impl LimitBody {
     }
 }
 
+/// What a list of limits says about their use. Older servers say nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct LimitUsageResponse {
+    limits: Vec<NamedUsage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct NamedUsage {
+    name: DocumentName,
+    #[serde(default)]
+    usage: Option<LimitUsage>,
+}
+
+impl LimitUsageResponse {
+    /// What is used of each limit.
+    pub fn into_usage(self) -> BTreeMap<DocumentName, LimitUsage> {
+        let limits = self.limits.into_iter();
+        limits
+            .filter_map(|limit| Some((limit.name, limit.usage?)))
+            .collect()
+    }
+}
+
 /// The forms of responses, for the API document.
 #[cfg(feature = "openapi")]
 #[allow(dead_code, reason = "only their schemas are used")]
@@ -99,6 +125,18 @@ pub mod forms {
         /// When it was last changed.
         #[schema(value_type = schema::Time)]
         pub updated_at: String,
+        /// What is used of it now. Absent in the response to a change.
+        pub usage: Option<LimitUsageForm>,
+    }
+
+    /// What is used of a limit.
+    #[derive(Debug, ToSchema)]
+    #[schema(as = LimitUsage)]
+    pub struct LimitUsageForm {
+        /// How many slots for concurrent tasks are taken, if the limit has such a bound.
+        pub running: Option<u32>,
+        /// How many attempts have started within the window that ends now, if the limit has such a bound.
+        pub started: Option<u32>,
     }
 
     /// All limits.
@@ -113,6 +151,18 @@ pub mod forms {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_without_usage_is_read() {
+        let text = r#"{"limits":[{"name":"a","queue":"q","concurrent":1,"updated_at":"x"},
+            {"name":"b","usage":{"running":2,"later":1}}]}"#;
+        let response: LimitUsageResponse = serde_json::from_str(text).unwrap();
+        let used = LimitUsage {
+            running: Some(2),
+            started: None,
+        };
+        assert_eq!(response.into_usage(), [("b".parse().unwrap(), used)].into());
+    }
 
     #[test]
     fn a_body_becomes_the_core_s_limit() {

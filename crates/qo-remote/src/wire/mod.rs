@@ -44,7 +44,7 @@ pub use claim::{ClaimBody, ClaimResponse};
 pub use job::{
     Job, JobClaimBody, JobCompleteBody, JobCreateBody, JobOutcome, JobStatus, JobTickleBody,
 };
-pub use limit::{LimitBody, StartLimitBody};
+pub use limit::{LimitBody, LimitUsageResponse, StartLimitBody};
 pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
 pub use pause::{PauseBody, PausesResponse};
 pub use payload::BytesPayload;

@@ -18,8 +18,13 @@ async fn a_limit_is_set_shown_followed_and_removed() {
     // The same again changes nothing.
     let (_, again) = server.reply(put()).await;
     assert_eq!(again, limit);
+    let with_usage = |running: u32| {
+        let mut limit = limit.clone();
+        limit["usage"] = json!({ "running": running });
+        limit
+    };
     let (_, all) = server.reply(api("GET", "/v1/limits")).await;
-    assert_eq!(all["limits"], json!([limit]));
+    assert_eq!(all["limits"], json!([with_usage(0)]));
     let task = json!({ "task_type": "charge", "limit_key": "stripe" });
     let submit = || api("POST", "/v1/tasks").json(&task);
     for _ in 0..2 {
@@ -30,6 +35,10 @@ async fn a_limit_is_set_shown_followed_and_removed() {
     let (_, claimed) = server.reply(claim()).await;
     let claimed = claimed["tasks"].as_array().unwrap().clone();
     assert_eq!(claimed.len(), 1);
+    let (_, all) = server.reply(api("GET", "/v1/limits")).await;
+    assert_eq!(all["limits"], json!([with_usage(1)]));
+    let (_, one) = server.reply(api("GET", "/v1/limits/stripe")).await;
+    assert_eq!(one, with_usage(1));
     let (_, page) = server.reply(api("GET", "/v1/tasks?status=pending")).await;
     let waiting = page["tasks"][0]["id"].as_str().unwrap();
     let (_, why) = server

@@ -223,8 +223,8 @@ const LISTED: [&str; 6] = [
     "workers/*",
     "meta/settings/*",
 ];
-/// What it only reads: payloads and workers.
-const READ: [&str; 2] = ["data/*", "workers/*"];
+/// What it only reads: payloads, workers, and what is used of limits.
+const READ: [&str; 3] = ["data/*", "workers/*", "limits/*"];
 /// What it reads, and changes to operate the queue: tasks, the paused queues, and the schedules.
 const CHANGED: [&str; 3] = ["tasks/*", "meta/queues.json", "meta/settings/*"];
 /// What it creates and deletes: entries of pending tasks in the indexes.
@@ -355,7 +355,9 @@ mod tests {
                     "s3:GetObject",
                     &format!("{within}data/a/x/input.json")
                 ));
-                assert!(allows("s3:GetObject", &format!("{within}meta/queues.json")));
+                for key in ["meta/queues.json", "limits/stripe.json"] {
+                    assert!(allows("s3:GetObject", &format!("{within}{key}")), "{key}");
+                }
                 assert!(allows(
                     "s3:GetObjectVersion",
                     &format!("{within}tasks/a/x.json")

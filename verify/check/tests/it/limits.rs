@@ -8,13 +8,7 @@ use crate::scene::{Scene, claim, complete, submission};
 /// A task that is claimed and completed, `shift` ticks later than usual.
 fn task(id: u128, shift: u64) -> Scene {
     let mut scene = Scene::of(submission(id), vec![claim(id), complete(id)]);
-    for version in scene.versions.values_mut().flatten() {
-        version.tick += shift;
-    }
-    for call in &mut scene.calls {
-        call.called += shift;
-        call.answered = call.answered.map(|tick| tick + shift);
-    }
+    scene.shift(shift);
     scene
 }
 

@@ -12,3 +12,5 @@ mod history;
 mod limits;
 mod ordering;
 mod scene;
+mod settings;
+mod uniqueness;

@@ -9,8 +9,8 @@ use qo_check::{
 use qo_core::task::encode;
 use qo_core::transition::submit;
 use qo_core::{
-    Action, Command, DocumentName, Jitter, Json, LeaseId, Limit, OpId, Payload, Submission, Task,
-    TaskId, Timestamp,
+    Action, Command, DocumentName, Jitter, Json, LeaseId, Limit, OpId, Payload, QueueSettings,
+    Submission, Task, TaskId, Timestamp,
 };
 
 pub(crate) const WORKER: &str = "w";
@@ -69,6 +69,7 @@ pub(crate) struct Scene {
     pub(crate) excuses: Vec<Excuse>,
     pub(crate) unreadable: Vec<(TaskId, String)>,
     pub(crate) limits: Vec<(DocumentName, Limit)>,
+    pub(crate) settings: Option<QueueSettings>,
     pub(crate) conditions: Conditions,
 }
 
@@ -115,6 +116,7 @@ impl Scene {
                     task: Some(id),
                     lease,
                     key: key.clone().filter(|_| kind == CallKind::Submit),
+                    asked: None,
                     called: tick,
                     answered: Some(tick + 9),
                     reply: Reply::Done(Some(TaskView::of(task))),
@@ -127,6 +129,7 @@ impl Scene {
             excuses: Vec::new(),
             unreadable: Vec::new(),
             limits: Vec::new(),
+            settings: None,
             conditions: Conditions {
                 renewals_once: true,
                 claims_answered: true,
@@ -146,6 +149,17 @@ impl Scene {
 
     pub(crate) fn stored(&mut self) -> &mut Vec<StoredVersion> {
         self.versions.values_mut().next().unwrap()
+    }
+
+    /// Moves everything to later ticks.
+    pub(crate) fn shift(&mut self, by: u64) {
+        for version in self.versions.values_mut().flatten() {
+            version.tick += by;
+        }
+        for call in &mut self.calls {
+            call.called += by;
+            call.answered = call.answered.map(|tick| tick + by);
+        }
     }
 
     /// Adds the versions and calls of another scene.
@@ -168,6 +182,7 @@ impl Scene {
             damaged: &BTreeSet::new(),
             unreadable: &self.unreadable,
             limits: &self.limits,
+            settings: self.settings.as_ref(),
             conditions: self.conditions,
         }
         .check()

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
+use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, Uniqueness};
 use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 
@@ -29,6 +29,8 @@ pub(crate) struct Errands {
     pub(crate) has_limits: bool,
     /// Whether tasks have groups.
     pub(crate) has_groups: bool,
+    /// Whether submits change the tasks that hold their keys.
+    pub(crate) is_unique: bool,
 }
 
 /// A task that a client has submitted.
@@ -70,22 +72,26 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     };
     let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
-    let (left, has_order, has_limits, has_groups) = {
+    let (left, has_order, has_limits, has_groups, is_unique) = {
         let errands = lock(errands);
         let left = errands.trouble.saturating_sub(scheduler.elapsed());
         let Errands {
             has_order,
             has_limits,
             has_groups,
+            is_unique,
             ..
         } = *errands;
-        (left, has_order, has_limits, has_groups)
+        (left, has_order, has_limits, has_groups, is_unique)
     };
     let mut request = request(caller, &task_type, left);
     if has_order {
         request.ordering = ordering(&request);
     }
     let Some(id) = request.id else { return };
+    if is_unique {
+        make_unique(&mut request, left);
+    }
     if has_limits {
         // The bits of the id decide, so that nothing else of the run is drawn differently.
         let bits = id.as_uuid().as_u128() >> 40;
@@ -105,6 +111,9 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         // Two submits of one key at once.
         let mut twin = request.clone();
         twin.id = Some(draw_id(caller));
+        if is_unique {
+            make_unique(&mut twin, left);
+        }
         // The journal records the replies.
         let _ =
             futures_util::future::join(caller.submit(request.clone()), caller.submit(twin)).await;
@@ -136,7 +145,7 @@ fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitReque
         0 | 1 => request.input = large(caller.below(u64::MAX)),
         2 => {
             // It is due when the faults are over, so that a task that is late then has no excuse.
-            let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let left_ms = millis(left);
             let most_ms =
                 [5_000, 20_000, 150_000][usize::try_from(caller.below(3)).unwrap_or_default()];
             request.available = When::InMillis(caller.below(most_ms).min(left_ms));
@@ -188,6 +197,39 @@ fn join_backlog(request: &mut SubmitRequest, id: TaskId, middle: Duration, elaps
         let millis = middle.saturating_sub(elapsed).as_millis();
         request.available = When::InMillis(u64::try_from(millis).unwrap_or_default());
     }
+}
+
+/// Lets a submit with an idempotency key hold the key for part of the task's life, and change the task that holds it. Few keys, so that many are
+/// held. The bits of the id decide, so that nothing else of the run is drawn differently.
+fn make_unique(request: &mut SubmitRequest, left: Duration) {
+    let (Some(id), Some(idempotency)) = (request.id, &mut request.idempotency) else {
+        return;
+    };
+    let bits = id.as_uuid().as_u128() >> 10;
+    let of = |shift: u32, count: u128| (bits >> shift) % count;
+    let pick = |shift, count: usize| usize::try_from(of(shift, count as u128)).unwrap_or_default();
+    let number = (idempotency.key.as_str().bytes().last()).map_or(0, |digit| digit % 3);
+    if let Ok(key) = format!("unique-{number}").parse() {
+        idempotency.key = key;
+    }
+    request.uniqueness = Uniqueness {
+        hold: KeyHold::ALL[pick(0, KeyHold::ALL.len())],
+        on_conflict: OnConflict::ALL[pick(8, OnConflict::ALL.len())],
+    };
+    // Only a small input can replace another one.
+    request.input = small(u64::try_from(of(20, 1_000)).unwrap_or_default());
+    // It is due when the faults are over, as above. A task can only be postponed to the future.
+    let delay_ms = u64::try_from(of(60, 20_000)).unwrap_or_default();
+    let delay_ms = delay_ms.min(millis(left));
+    request.available = if request.uniqueness.on_conflict.postpones() {
+        When::InMillis(delay_ms.max(1))
+    } else {
+        When::Now
+    };
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn draw_id(caller: &Caller) -> TaskId {
@@ -251,6 +293,9 @@ async fn purge_and_submit(
 ) {
     let next = draw_id(caller);
     request.id = Some(next);
+    if lock(errands).is_unique {
+        make_unique(&mut request, Duration::ZERO);
+    }
     let keyed = Some(Box::new(request.clone()));
     let delay = caller.millis(0, 200);
     let submit = async {

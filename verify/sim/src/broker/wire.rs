@@ -6,6 +6,7 @@
 //! A server checks before and after each call that its process leads. In half of the runs nobody checks, as in a program that opened the
 //! queue for itself: the engine must be safe on its own.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,7 +15,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_broker::election::LeaderGate;
 use qo_core::task::Event;
-use qo_core::{Json, PauseNote, PauseTarget, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Task, TaskId, Timestamp,
+    WorkerId,
+};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
     TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
@@ -262,6 +266,15 @@ impl Engine for Wire {
     async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
         let task = task.clone();
         self.call(|engine| Box::pin(async move { engine.waits_for(&task).await }))
+            .await
+    }
+
+    async fn limit_usage(
+        &self,
+        limits: &[(DocumentName, Limit)],
+    ) -> Result<BTreeMap<DocumentName, LimitUsage>, EngineError> {
+        let limits = limits.to_vec();
+        self.call(|engine| Box::pin(async move { engine.limit_usage(&limits).await }))
             .await
     }
 

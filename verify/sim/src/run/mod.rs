@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use qo_check::{Breaches, Promise, Recorder};
 use qo_core::task::decode;
-use qo_core::{DocumentId, DocumentKind, Json, QueueName, TaskId};
+use qo_core::{DocumentId, DocumentKind, Json, QueueName, QueueSettings, TaskId};
 use qo_engine::Engine;
 use qo_engine::api::DocumentWrite;
 use qo_store::client::ClientConfig;
@@ -48,8 +48,8 @@ const RECOVERY_MAX: Duration = Duration::from_mins(20);
 const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
 /// How long a call that began before the end of a run without faults may still change something.
 const CALM_SETTLES: Duration = Duration::from_secs(10);
-/// How long the limits of a run are stored before anything is claimed.
-const LIMITS_SETTLE: Duration = Duration::from_secs(30);
+/// How long the limits and settings of a run are stored before anything is submitted.
+const DOCUMENTS_SETTLE: Duration = Duration::from_secs(30);
 /// How often the run checks whether all tasks are finished.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to retry a resume after the faults and with a leader: a request of SlateDB that gets no response takes half a minute to fail,
@@ -167,6 +167,7 @@ impl Stage {
                 has_order: plan.has_order(),
                 has_limits: !plan.task_limits().is_empty(),
                 has_groups: plan.has_groups(),
+                is_unique: plan.is_unique(),
                 ..Errands::default()
             })),
             state: Mutex::default(),
@@ -197,7 +198,7 @@ impl Stage {
         if self.subject.brokers() > 0 {
             self.spawn(Arc::clone(&self).watch_leader());
         }
-        self.set_limits().await;
+        self.write_documents().await;
         for number in 1..=self.plan.workers {
             self.spawn(Arc::clone(&self).lives_of_a_worker(number));
         }
@@ -211,21 +212,24 @@ impl Stage {
         self.tidy().await;
     }
 
-    /// Sets the limits of the plan, before anything is claimed.
-    async fn set_limits(&self) {
-        let limits = self.plan.task_limits();
-        if limits.is_empty() {
+    /// Writes the limits and the settings of the plan, before anything is submitted.
+    async fn write_documents(&self) {
+        let limits = self.plan.task_limits().into_iter();
+        let limits = limits.filter_map(|(name, body)| {
+            let (kind, name) = (DocumentKind::Limits, name.parse().ok()?);
+            Some((DocumentId { kind, name }, body))
+        });
+        let settings = (self.plan.queue_settings())
+            .map(|body| (QueueSettings::document_id(&QueueName::default()), body));
+        let documents: Vec<_> = limits.chain(settings).collect();
+        if documents.is_empty() {
             return;
         }
         let (process, runtime, running) = self.start_process("limits", "operator", 0);
         self.scheduler.spare(process);
-        for (name, body) in limits {
-            let (Ok(name), Ok(body)) = (name.parse(), Json::parse(body)) else {
+        for (id, body) in documents {
+            let Ok(body) = Json::parse(body) else {
                 continue;
-            };
-            let id = DocumentId {
-                kind: DocumentKind::Limits,
-                name,
             };
             let write = DocumentWrite::new(id, None, Some(body), runtime.new_op_id());
             while running.engine.write_document(write.clone()).await.is_err() {
@@ -234,7 +238,7 @@ impl Stage {
         }
         self.scheduler.kill(process);
         // From now on no stale list hides them.
-        self.scheduler.sleep(LIMITS_SETTLE).await;
+        self.scheduler.sleep(DOCUMENTS_SETTLE).await;
     }
 
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {

@@ -89,12 +89,8 @@ impl Stage {
             if self.is_drawn(FaultKind::CorruptObject, &mut dice) {
                 let mut keys = self.bucket.keys("");
                 keys.retain(|key| self.subject.may_be_damaged(key));
-                if self.plan.has_order() {
-                    // The sweeper walks the lines once an hour. Until then, a line whose head was quarantined waits longer than a run may take.
-                    keys.retain(|key| self.subject.tasks_of(key).is_empty());
-                }
-                // A limit that cannot be read limits nothing.
-                keys.retain(|key| !key.starts_with("meta/settings/limits/"));
+                // Limits and settings that cannot be read do not apply.
+                keys.retain(|key| !key.starts_with("meta/settings/"));
                 let key = keys.get(place(&mut dice, keys.len() as u64));
                 let id = format!("store!corrupt-object{round}");
                 if let Some(key) = key

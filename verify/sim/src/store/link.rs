@@ -103,6 +103,14 @@ impl Link {
     async fn send(&self, request: Request) -> Result<StoreReply> {
         let shared = &self.shared;
         let number = shared.requests.fetch_add(1, Ordering::Relaxed);
+        let (life, life_number) = (&shared.life, shared.life_number);
+        let death = (shared.trouble).death_at(shared.process, life, life_number, number, &request);
+        if let Some(is_sent) = death {
+            shared.scheduler.doom(shared.process, 1);
+            if !is_sent {
+                return std::future::pending().await;
+            }
+        }
         let dice = shared.trouble.dice(&[0x11f7, shared.life_number, number]);
         let strike = shared.trouble.strike(
             shared.process,

@@ -5,6 +5,7 @@ use object_store::path::Path;
 use object_store::{
     Attributes, Error, GetOptions, GetResult, ListResult, ObjectMeta, PutMode, PutResult,
 };
+use qo_core::keys::Key;
 use qo_store::wrap::Operation;
 
 /// One request.
@@ -74,6 +75,17 @@ impl Request {
             Self::Get { .. } => Operation::Get,
             Self::List { .. } | Self::Folders { .. } => Operation::List,
             Self::Delete { .. } => Operation::Delete,
+        }
+    }
+
+    /// Whether it writes a record that several tasks share: the line of an ordering key or the record of a limit.
+    pub fn writes_shared_record(&self) -> bool {
+        match self {
+            Self::Put { key, .. } => {
+                let key = key.as_ref().parse();
+                matches!(key, Ok(Key::Line(_) | Key::Limit(_)))
+            }
+            _ => false,
         }
     }
 

@@ -69,6 +69,7 @@ pub(super) async fn check(
         excuses: &[excuse],
         damaged: &BTreeSet::new(),
         unreadable: &unreadable,
+        settings: None,
         limits: &limits,
         conditions: Conditions {
             punctual: tolerance != Tolerance::WrongClocks,

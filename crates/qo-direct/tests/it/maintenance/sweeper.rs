@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use qo_core::keys::Key;
+use qo_core::task::{OnFailure, OrderingRule};
 use qo_core::{Json, Status, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{SweepNext, SweepReport};
 use qo_engine::Engine;
-use qo_engine::api::When;
+use qo_engine::api::{SubmitRequest, When};
 use qo_fixtures::Bucket;
 use qo_store::runtime::Runtime;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Operation};
@@ -245,7 +246,8 @@ async fn unreadable_objects_are_quarantined_and_the_pass_continues() {
     let report = pass(&sweeper).await;
     assert_eq!((report.quarantined, report.repaired), (2, 18));
     assert_eq!(report.stale, 2, "their entries lead nowhere now");
-    assert_eq!((report.left, report.failed), (1, 0));
+    // The second step of the pass lists the newest tasks, and the foreign object again.
+    assert_eq!((report.left, report.failed), (2, 0));
     let mut expected = vec![
         format!("quarantine/{broken}"),
         format!("quarantine/{broken}.reason.json"),
@@ -269,6 +271,64 @@ async fn unreadable_objects_are_quarantined_and_the_pass_continues() {
     assert_eq!(note["key"], broken);
     assert_eq!(bucket.keys("tasks").await.len(), 19);
     assert_eq!(claim_all(&engine).await.len(), 18);
+}
+
+fn ordered(key: &str) -> SubmitRequest {
+    SubmitRequest {
+        ordering: Some(OrderingRule {
+            key: key.parse().unwrap(),
+            on_failure: OnFailure::Continue,
+        }),
+        ..request()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_of_a_damaged_head_continues_after_the_next_pass() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    // Pages and pages of other lines, which are in order.
+    for number in 0..1_200 {
+        let key = format!("other-{number}");
+        engine.submit(ordered(&key)).await.unwrap();
+    }
+    assert_eq!(claim_all(&engine).await.len(), 1_200);
+    let head = engine.submit(ordered("account")).await.unwrap().task;
+    let running = claim(&engine).await;
+    assert_eq!(running.id, head.id);
+    let next = engine.submit(ordered("account")).await.unwrap().task;
+    let waiting = engine.submit(ordered("account-2")).await.unwrap().task;
+    let behind = engine.submit(ordered("account-2")).await.unwrap().task;
+    // The first pass also tidies. The passes of the next hour do not.
+    pass(&bucket.engine()).await;
+    bucket.runtime.pass_seconds(300).await;
+
+    // One head runs, the other waits.
+    for damaged in [&head, &waiting] {
+        let record = Key::Task(damaged.id).to_string();
+        bucket.put(&record, "{\"id\": \"half a rec").await;
+    }
+    assert!(claim_all(&engine).await.is_empty());
+    bucket.runtime.pass_seconds(61).await;
+    // The line was changed just now.
+    let last = engine.submit(ordered("account")).await.unwrap().task;
+    let report = pass(&bucket.engine()).await;
+    assert_eq!((report.quarantined, report.repaired), (2, 2));
+    let claimed = claim_all(&engine).await;
+    let mut ids: Vec<_> = claimed.iter().map(|task| task.id).collect();
+    ids.sort();
+    let mut expected = vec![next.id, behind.id];
+    expected.sort();
+    assert_eq!(ids, expected);
+    for task in claimed.iter().filter(|task| task.id == next.id) {
+        complete(&engine, task).await;
+    }
+    assert_eq!(claim(&engine).await.id, last.id);
+
+    // The lines are walked once for it.
+    bucket.runtime.pass_seconds(300).await;
+    let report = pass(&bucket.engine()).await;
+    assert!(report.listed < 1_300, "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

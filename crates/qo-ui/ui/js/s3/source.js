@@ -2,6 +2,7 @@
 
 import { Counter } from '../counter.js';
 import { inputKey, isName, lineKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
+import { limitRecordKey, limitUsage } from '../record/limit_usage.js';
 import { readPauses, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { completed, QUEUE_SETTINGS_PREFIX, queueOfSettings, queueSettingsKey, readQueueSettings } from '../record/queue_settings.js';
@@ -251,13 +252,23 @@ export class S3Source {
     const limits = await mapConcurrently(found.entries, 24, async ({ key }) => {
       try {
         const { body } = JSON.parse((await this.#client.get(key)).text);
-        return body && { name: key.slice(LIMITS_PREFIX.length, -'.json'.length), ...body };
+        const name = key.slice(LIMITS_PREFIX.length, -'.json'.length);
+        return body && { name, ...body, usage: await this.#limitUsage(name, body) };
       } catch (error) {
         if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
         throw error;
       }
     });
     return limits.filter(Boolean);
+  }
+
+  /** What is used of a limit; undefined if the page may not read it. */
+  async #limitUsage(name, limit) {
+    try {
+      return limitUsage(limit, (await this.#client.get(limitRecordKey(name))).text, this.now());
+    } catch (error) {
+      return error.kind === 'not_found' ? limitUsage(limit, undefined, this.now()) : undefined;
+    }
   }
 
   async setSchedulePaused(name, paused) {

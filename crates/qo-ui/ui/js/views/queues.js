@@ -37,7 +37,7 @@ export class QueuesView extends OverviewDataView {
       this.#pausedTypes(),
       this.limits?.length > 0 && [h('h2', {}, 'Limits'), h('div', { class: 'card' },
         h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
-          h('thead', {}, h('tr', {}, column('Limit'), column('Applies to'), column('At once', 'number'), column('Starts'))),
+          h('thead', {}, h('tr', {}, column('Limit'), column('Applies to'), column('At once', 'number'), column('Starts'), column('Used'))),
           h('tbody', {}, this.limits.map((limit) => limitRow(limit))))))]);
   }
 
@@ -149,12 +149,23 @@ function weightsText(weights = {}) {
 
 const column = (name, kind) => h('th', { scope: 'col', class: kind === 'number' ? 'number' : '' }, name);
 
-function limitRow({ name, queue, task_type, limit_key, concurrent, starts }) {
+/** What is used of a limit in one line, if that is known. */
+export function usedText({ concurrent, starts, usage }) {
+  if (!usage) return undefined;
+  return [
+    usage.running !== undefined && concurrent !== undefined && `${number(usage.running)} of ${number(concurrent)} running`,
+    usage.started !== undefined && starts && `${number(usage.started)} of ${number(starts.max)} started`,
+  ].filter(Boolean).join(', ');
+}
+
+function limitRow(limit) {
+  const { name, queue, task_type, limit_key, concurrent, starts } = limit;
   const none = h('span', { class: 'faint' }, '–');
   const applies = [queue && `queue ${queue}`, task_type && `type ${task_type}`, limit_key && `key ${limit_key}`].filter(Boolean).join(', ');
   return h('tr', { key: `limit ${name}` },
     h('th', { scope: 'row' }, name),
     h('td', { 'data-label': 'Applies to' }, applies),
     h('td', { class: 'number', 'data-label': 'At once' }, concurrent === undefined ? none : number(concurrent)),
-    h('td', { 'data-label': 'Starts' }, starts ? `${number(starts.max)} in ${duration(starts.window_ms)}` : none));
+    h('td', { 'data-label': 'Starts' }, starts ? `${number(starts.max)} in ${duration(starts.window_ms)}` : none),
+    h('td', { 'data-label': 'Used' }, usedText(limit) || none));
 }

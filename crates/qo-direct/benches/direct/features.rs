@@ -1,0 +1,121 @@
+//! Requests per task with and without an ordering key, and with and without a limit.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use qo_core::task::{OnFailure, OrderingRule};
+use qo_core::{DocumentId, DocumentKind, Json};
+use qo_direct::DirectEngine;
+use qo_engine::Engine;
+use qo_engine::api::{DocumentWrite, SubmitRequest};
+use qo_fixtures::Report;
+use qo_store::runtime::{RuntimeExt, TokioRuntime};
+
+use crate::load::{Backing, Figures, Load, request};
+
+/// What the tasks of a load have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// Nothing; submitted in batches.
+    Batched,
+    /// Nothing; submitted one by one.
+    Plain,
+    /// One of many ordering keys; submitted one by one.
+    Ordered,
+    /// A limit that all of them share; submitted one by one.
+    Limited,
+}
+
+/// The number of ordering keys.
+const KEYS: usize = 200;
+/// The number of submits at a time.
+const SUBMITS: usize = 32;
+/// The limit. All slots of the workers fit, so that only its cost is measured.
+const LIMIT: &str = r#"{"queue":"default","concurrent":64}"#;
+
+impl Feature {
+    /// Prepares a bucket, with an engine whose requests are not counted.
+    pub(crate) async fn prepare(self, engine: &DirectEngine) {
+        if self != Self::Limited {
+            return;
+        }
+        let id = DocumentId {
+            kind: DocumentKind::Limits,
+            name: "all".parse().unwrap(),
+        };
+        let op = TokioRuntime::shared().new_op_id();
+        let body = Some(Json::parse(LIMIT).unwrap());
+        let write = DocumentWrite::new(id, None, body, op);
+        engine.write_document(write).await.unwrap();
+        engine.close().await;
+    }
+
+    /// Submits tasks one by one, some at a time.
+    pub(crate) async fn submit(self, engine: &DirectEngine, count: usize) {
+        futures_util::stream::iter(0..count)
+            .for_each_concurrent(SUBMITS, |number| async move {
+                engine.submit(self.request(number)).await.unwrap();
+            })
+            .await;
+    }
+
+    fn request(self, number: usize) -> SubmitRequest {
+        let mut request = request(1_024);
+        if self == Self::Ordered {
+            request.ordering = Some(OrderingRule {
+                key: format!("account-{}", number % KEYS).parse().unwrap(),
+                on_failure: OnFailure::Continue,
+            });
+        }
+        request
+    }
+}
+
+/// Measures each feature beside its absence, with one worker and with four.
+pub(crate) async fn run(report: &mut Report, wants_keys: bool, wants_limit: bool) {
+    for workers in [1, 4] {
+        let load = |feature| Load {
+            tasks: 2_000,
+            workers,
+            slots: 64 / workers,
+            latency: Some(Duration::from_millis(30)),
+            finished: 0,
+            backing: Backing::Memory,
+            feature,
+        };
+        let plain = load(Feature::Plain).run().await;
+        let scenario = if wants_keys { "ordered" } else { "limited" };
+        add(
+            report,
+            scenario,
+            &format!("{workers} workers, without"),
+            &plain,
+        );
+        let features = [
+            (wants_keys, "ordered", Feature::Ordered),
+            (wants_limit, "limited", Feature::Limited),
+        ];
+        for (_, scenario, feature) in features.into_iter().filter(|(wants, _, _)| *wants) {
+            let with = load(feature).run().await;
+            add(
+                report,
+                scenario,
+                &format!("{workers} workers, {scenario}"),
+                &with,
+            );
+        }
+    }
+}
+
+fn add(report: &mut Report, scenario: &'static str, what: &str, figures: &Figures) {
+    let rows = [
+        ("PUT a task", figures.puts),
+        ("GET a task", figures.gets),
+        ("LIST a task", figures.lists),
+        ("dollars a million tasks", figures.dollars_per_million),
+        ("tasks a second, claim to completed", figures.rate),
+    ];
+    for (name, value) in rows {
+        report.figure(scenario, &format!("{what}: {name}"), value, "");
+    }
+}
