@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qo_core::TaskId;
+use qo_core::{LeaseId, Rejection, TaskId};
 
 use crate::call::{Call, CallKind, Reply};
 use crate::life::{Life, Step};
@@ -61,7 +61,10 @@ pub(crate) fn check(
             let ReplyCount { done, unknown } =
                 tallies.get(&(*id, kind)).copied().unwrap_or_default();
             let stored = life.count(Step::Call(kind));
-            if stored < done.min(1) || (stored > 0 && done + unknown == 0) {
+            let unexplained = stored > 0
+                && done + unknown == 0
+                && !(kind == CallKind::Renew && renewed_before_refusal(calls, *id, life));
+            if stored < done.min(1) || unexplained {
                 breaches.add(Promise::OneAttempt, format!(
                     "task {id}: {kind:?} happened {stored} times, {done} calls were acknowledged and {unknown} may have taken effect"
                 ));
@@ -78,6 +81,24 @@ pub(crate) fn check(
             breaches.add(Promise::NothingLost, text);
         }
     }
+}
+
+/// Whether every stored renewal may be that of a call that was refused in the end: its response was lost, and when it was tried again, the
+/// lease had been lost. The refusal is true then, and a renewal leaves no event to recognise it by.
+fn renewed_before_refusal(calls: &[Call], id: TaskId, life: &Life) -> bool {
+    let refused: BTreeSet<LeaseId> = calls
+        .iter()
+        .filter(|call| call.kind == CallKind::Renew && call.task == Some(id))
+        .filter(|call| matches!(call.reply, Reply::Rejected(Rejection::LeaseLost { .. })))
+        .filter_map(|call| call.lease)
+        .collect();
+    let changes = life.changes.iter();
+    changes
+        .filter(|change| change.step == Step::Call(CallKind::Renew))
+        .all(|change| {
+            let renewed = change.after.as_ref().and_then(|task| task.lease_id);
+            renewed.is_some_and(|lease| refused.contains(&lease))
+        })
 }
 
 fn tally(calls: &[Call]) -> BTreeMap<(TaskId, CallKind), ReplyCount> {
