@@ -15,7 +15,7 @@
 //! | could not be read | none: a failed read says nothing about the task |
 //!
 //! The live workers share the checks by rank: each shard has a first worker, and a second one that reads a task 15 s later, in case the
-//! first is gone or stuck. In a fleet of up to four, the third and the fourth worker do the same, each 15 s after the one before: such a
+//! first is gone or stuck. In a fleet of up to four, the third and the fourth worker do the same, each 5 s after the one before: such a
 //! fleet may lose two workers at once, for example to one task that kills them, and the roster shows that only a minute or two later. A
 //! small fleet has one first worker for all shards, because one LIST shows them all; a large one has more, who share
 //! the reads. All others list rarely, a few of them within five minutes, and read only tasks whose lease ended in an earlier minute, which a
@@ -45,11 +45,10 @@ use super::{DirectEngine, StoredTask, lock};
 /// For how many entries the expiry time is cached. The tasks of the others are read at every check.
 const VALID_UNTIL_MAX: usize = 100_000;
 
-/// How much later each backup of a shard's first worker, and all others, check a lease.
-const BACKUP_DELAY_MS: u64 = 15_000;
+/// How much later the second worker of a shard, each further one in a small fleet, and all others check a lease.
+const SECOND_DELAY_MS: u64 = 15_000;
+const FURTHER_DELAY_MS: u64 = 5_000;
 const OTHERS_DELAY_MS: u64 = 60_000;
-/// Up to this many workers, all of them but the first are backups; with more, only the second is.
-const ALL_BACKUPS_MAX: u64 = 4;
 /// One of this many workers checks leases first.
 const WORKERS_PER_FIRST: u64 = 16;
 /// How often the others list the leases, in a small fleet each of them, in a larger one as many as in a fleet of this size.
@@ -115,11 +114,13 @@ enum Duty {
 
 impl Duty {
     fn of(standing: Standing, shard: Shard) -> Self {
-        let Rank { rank, count } = match standing {
+        let rank = match standing {
             Standing::Alone => return Self::First,
             Standing::Outside => return Self::Other,
             Standing::Ranked(rank) => rank,
         };
+        let is_of_few = rank.is_of_few();
+        let Rank { rank, count } = rank;
         // The shards are spread over groups, and the groups over the ranks.
         let shards = u64::from(Shard::COUNT);
         let groups = (count / WORKERS_PER_FIRST).clamp(1, shards);
@@ -127,7 +128,7 @@ impl Duty {
         let first = group * count / groups;
         match (rank + count - first) % count {
             0 => Self::First,
-            behind if behind == 1 || count <= ALL_BACKUPS_MAX => Self::Backup { behind },
+            behind if behind == 1 || is_of_few => Self::Backup { behind },
             _ => Self::Other,
         }
     }
@@ -143,7 +144,7 @@ impl Duty {
     fn delay_ms(self) -> Option<u64> {
         match self {
             Self::First => Some(0),
-            Self::Backup { behind } => Some(BACKUP_DELAY_MS * behind),
+            Self::Backup { behind } => Some(SECOND_DELAY_MS + FURTHER_DELAY_MS * (behind - 1)),
             Self::Other => Some(OTHERS_DELAY_MS),
             Self::None => None,
         }

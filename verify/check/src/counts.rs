@@ -127,6 +127,19 @@ fn tally(calls: &[Call]) -> BTreeMap<(TaskId, CallKind), ReplyCount> {
             tally.unknown += 1;
         }
     }
+    // A purge that takes long archives the task again if somebody brings it back meanwhile.
+    let purged: BTreeSet<TaskId> = (tallies.keys())
+        .filter(|(_, kind)| *kind == CallKind::Purge)
+        .map(|(task, _)| *task)
+        .collect();
+    for task in purged {
+        let brought_back = [CallKind::Unarchive, CallKind::Replay].map(|kind| {
+            let count = tallies.get(&(task, kind)).copied().unwrap_or_default();
+            count.done + count.unknown
+        });
+        let archived = tallies.entry((task, CallKind::Archive)).or_default();
+        archived.unknown += brought_back.iter().sum::<usize>();
+    }
     // A submit with a key and an unknown reply may have created the task of the key instead of its own.
     let mut doubtful: BTreeMap<_, usize> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.kind == CallKind::Submit) {
