@@ -120,6 +120,22 @@ fn number(word: Option<&str>) -> Option<u64> {
     word?.split('/').next()?.parse().ok()
 }
 
+/// What the fuzzers are built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Features {
+    All,
+    /// Without the command, the server and the S3 client, which take most of the time of the build.
+    Small,
+}
+
+/// Whether the fuzzer of a target needs no features, by the manifest of the fuzzers.
+fn is_small(manifest: &str, target: &str) -> bool {
+    let name = format!("name = \"{target}\"");
+    let mut fuzzers = manifest.split("[[bin]]").skip(1);
+    let fuzzer = fuzzers.find(|fuzzer| fuzzer.contains(&name));
+    fuzzer.is_some_and(|fuzzer| !fuzzer.contains("required-features"))
+}
+
 /// Runs the fuzzers.
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode> {
     let tools = install()?;
@@ -129,9 +145,20 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode> {
     } else {
         &plan.targets
     };
+    let manifest = root().join(WORKSPACE).join("Cargo.toml");
+    let manifest = std::fs::read_to_string(&manifest)
+        .with_context(|| format!("cannot read {}", manifest.display()))?;
+    let features = if chosen.iter().all(|target| is_small(&manifest, target)) {
+        Features::Small
+    } else {
+        Features::All
+    };
     let mut rows = Vec::new();
     for target in chosen {
-        rows.push((target.as_str(), fuzz(target, plan.seconds, &tools)?));
+        rows.push((
+            target.as_str(),
+            fuzz(target, plan.seconds, features, &tools)?,
+        ));
     }
     println!("\n{}", table(&rows, plan.seconds, Paint::for_stdout()));
     Ok(if rows.iter().any(|(_, figures)| figures.failed) {
@@ -203,7 +230,7 @@ fn install() -> Result<OsString> {
     Ok(path)
 }
 
-fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
+fn fuzz(target: &str, seconds: u64, features: Features, path: &OsString) -> Result<Figures> {
     let kept = root().join("target/fuzz/corpus").join(target);
     let crashes = root().join("target/fuzz/artifacts").join(target);
     for folder in [&kept, &crashes] {
@@ -221,7 +248,11 @@ fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
             "none",
             "--target-dir",
         ])
-        .arg(root().join("target/fuzz"))
+        .arg(root().join("target/fuzz"));
+    if features == Features::Small {
+        command.arg("--no-default-features");
+    }
+    command
         .arg(target)
         .arg(&kept)
         .arg(Path::new(WORKSPACE).join("corpus").join(target))
@@ -286,6 +317,14 @@ mod tests {
             let message = planned(line).unwrap_err().to_string();
             assert!(message.contains(named), "{line}: {message}");
         }
+    }
+
+    #[test]
+    fn the_fuzzers_of_stored_records_need_no_features() {
+        let manifest = root().join(WORKSPACE).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        assert!(is_small(&manifest, "task_record") && is_small(&manifest, "slate_row"));
+        assert!(!is_small(&manifest, "command_line") && !is_small(&manifest, "kye"));
     }
 
     #[test]

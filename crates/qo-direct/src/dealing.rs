@@ -29,7 +29,15 @@ pub(super) struct Rank {
     pub(super) count: u64,
 }
 
+/// Up to this many workers stand in for each other, whichever of them are gone.
+const FEW: u64 = 4;
+
 impl Rank {
+    /// Whether there are so few workers that each of them stands in for all others: two of them may well be gone at the same time.
+    pub(super) fn is_of_few(self) -> bool {
+        self.count <= FEW
+    }
+
     /// The worker's position in the order in which workers may take a task: 0 for its owner, 1 for the first to steal it.
     fn distance(self, id: TaskId) -> u64 {
         let count = self.count.max(1);

@@ -15,7 +15,9 @@
 //! | could not be read | none: a failed read says nothing about the task |
 //!
 //! The live workers share the checks by rank: each shard has a first worker, and a second one that reads a task 15 s later, in case the
-//! first is gone or stuck. A small fleet has one first worker for all shards, because one LIST shows them all; a large one has more, who share
+//! first is gone or stuck. In a fleet of up to four, the third and the fourth worker do the same, each 5 s after the one before: such a
+//! fleet may lose two workers at once, for example to one task that kills them, and the roster shows that only a minute or two later. A
+//! small fleet has one first worker for all shards, because one LIST shows them all; a large one has more, who share
 //! the reads. All others list rarely, a few of them within five minutes, and read only tasks whose lease ended in an earlier minute, which a
 //! living worker would have renewed. So a task that runs for long is read about twice a minute by the whole fleet. A process without a worker
 //! checks as the first one if there are no live workers, and as the others do if there are.
@@ -43,8 +45,9 @@ use super::{DirectEngine, StoredTask, lock};
 /// For how many entries the expiry time is cached. The tasks of the others are read at every check.
 const VALID_UNTIL_MAX: usize = 100_000;
 
-/// How much later the second worker of a shard, and all others, check a lease.
+/// How much later the second worker of a shard, each further one in a small fleet, and all others check a lease.
 const SECOND_DELAY_MS: u64 = 15_000;
+const FURTHER_DELAY_MS: u64 = 5_000;
 const OTHERS_DELAY_MS: u64 = 60_000;
 /// One of this many workers checks leases first.
 const WORKERS_PER_FIRST: u64 = 16;
@@ -101,29 +104,32 @@ enum LeaseCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Duty {
     First,
-    Second,
+    /// Acts if none of this many workers before it does.
+    Backup {
+        behind: u64,
+    },
     Other,
     None,
 }
 
 impl Duty {
     fn of(standing: Standing, shard: Shard) -> Self {
-        let Rank { rank, count } = match standing {
+        let rank = match standing {
             Standing::Alone => return Self::First,
             Standing::Outside => return Self::Other,
             Standing::Ranked(rank) => rank,
         };
+        let is_of_few = rank.is_of_few();
+        let Rank { rank, count } = rank;
         // The shards are spread over groups, and the groups over the ranks.
         let shards = u64::from(Shard::COUNT);
         let groups = (count / WORKERS_PER_FIRST).clamp(1, shards);
         let group = u64::from(shard.index()) * groups / shards;
         let first = group * count / groups;
-        if rank == first {
-            Self::First
-        } else if rank == (first + 1) % count {
-            Self::Second
-        } else {
-            Self::Other
+        match (rank + count - first) % count {
+            0 => Self::First,
+            behind if behind == 1 || is_of_few => Self::Backup { behind },
+            _ => Self::Other,
         }
     }
 
@@ -138,7 +144,7 @@ impl Duty {
     fn delay_ms(self) -> Option<u64> {
         match self {
             Self::First => Some(0),
-            Self::Second => Some(SECOND_DELAY_MS),
+            Self::Backup { behind } => Some(SECOND_DELAY_MS + FURTHER_DELAY_MS * (behind - 1)),
             Self::Other => Some(OTHERS_DELAY_MS),
             Self::None => None,
         }
@@ -355,15 +361,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shard_has_a_first_and_a_second_worker() {
-        for count in [1, 2, 3, 15, 16, 17, 100, 1_000] {
+    fn every_shard_has_a_first_worker_and_backups() {
+        for (count, backups) in [
+            (1, 0),
+            (2, 1),
+            (3, 2),
+            (4, 3),
+            (5, 1),
+            (15, 1),
+            (16, 1),
+            (17, 1),
+            (100, 1),
+            (1_000, 1),
+        ] {
             for shard in Shard::all() {
                 let duties =
                     (0..count).map(|rank| Duty::of(Standing::Ranked(Rank { rank, count }), shard));
                 let duties: Vec<_> = duties.collect();
                 let number = |duty| duties.iter().filter(|known| **known == duty).count();
                 assert_eq!(number(Duty::First), 1, "{count}");
-                assert_eq!(number(Duty::Second), usize::from(count > 1), "{count}");
+                // Each backup has a delay of its own.
+                for behind in 1..count {
+                    let expected = usize::from(behind <= backups);
+                    assert_eq!(number(Duty::Backup { behind }), expected, "{count}");
+                }
             }
         }
     }

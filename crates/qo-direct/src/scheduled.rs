@@ -10,12 +10,14 @@
 //! | --- | --- | --- |
 //! | the first worker | after a signal of new scheduled tasks, and at the fallback interval | when it is due |
 //! | the second | the same | 2 s later: the first is gone or stuck |
+//! | the third and fourth, if there are no more | at five times the fallback interval | that it has made wait itself: 4 and 6 s later; any other: 10 s later |
 //! | any other, and a process without a worker | at five times the fallback interval | 10 s later |
 //! | any process, if there are no live workers | as the first | when it is due |
 //!
 //! A process remembers the entries of the last page and its own new ones, and promotes them without another LIST. Whoever comes second
 //! reads the later entry first: if it is gone, the task was promoted. If a remembered task has changed in the meantime, its ready entry is
-//! stale, and the claim that finds it deletes it.
+//! stale, and the claim that finds it deletes it. In a fleet of up to four, the worker that ends the attempt of a dead one also promotes its
+//! retry if need be: the first two workers may be the dead ones.
 //!
 //! One call lists one page. Entries that cannot be parsed are skipped: if a page has nothing else, the next call continues behind it.
 
@@ -33,7 +35,8 @@ use super::peers::Standing;
 use super::signal_record::{LATER, ready_topic};
 use super::{DirectEngine, lock};
 
-/// How long after its due time the second worker promotes a task, and all others do.
+/// How long after its due time the second worker promotes a task, and all others do. In a small fleet each rank waits as long for the one
+/// before.
 const SECOND_DELAY_MS: u64 = 2_000;
 const OTHERS_DELAY_MS: u64 = 10_000;
 /// The maximum number of remembered entries.
@@ -83,16 +86,25 @@ struct Duty {
     delay_ms: u64,
     /// Whether it lists after a signal and when a task becomes due.
     watches: bool,
+    /// Whether it promotes the tasks whose entries it has written, if nobody else does.
+    promotes_own: bool,
 }
 
 impl Duty {
     fn of(standing: Standing) -> Self {
-        let (delay_ms, watches) = match standing {
-            Standing::Alone | Standing::Ranked(Rank { rank: 0, .. }) => (0, true),
-            Standing::Ranked(Rank { rank: 1, .. }) => (SECOND_DELAY_MS, true),
-            Standing::Ranked(_) | Standing::Outside => (OTHERS_DELAY_MS, false),
+        let (delay_ms, watches, promotes_own) = match standing {
+            Standing::Alone | Standing::Ranked(Rank { rank: 0, .. }) => (0, true, true),
+            Standing::Ranked(Rank { rank: 1, .. }) => (SECOND_DELAY_MS, true, true),
+            Standing::Ranked(rank) if rank.is_of_few() => {
+                (SECOND_DELAY_MS * rank.rank, false, true)
+            }
+            Standing::Ranked(_) | Standing::Outside => (OTHERS_DELAY_MS, false, false),
         };
-        Self { delay_ms, watches }
+        Self {
+            delay_ms,
+            watches,
+            promotes_own,
+        }
     }
 }
 
@@ -127,8 +139,8 @@ impl DirectEngine {
         let standing = self.standing();
         let duty = Duty::of(standing);
         if self.should_list_scheduled(duty) {
-            self.list_scheduled().await?;
-        } else if !duty.watches {
+            self.list_scheduled(duty).await?;
+        } else if !duty.promotes_own {
             return Ok(());
         }
         let due_before = self.client().now().minus_millis(duty.delay_ms);
@@ -202,8 +214,9 @@ impl DirectEngine {
         })
     }
 
-    /// Lists one page of scheduled tasks, and remembers its entries.
-    async fn list_scheduled(&self) -> Result<(), EngineError> {
+    /// Lists one page of scheduled tasks, and remembers its entries. A process that does not watch remembers only those that it promotes now,
+    /// and its own.
+    async fn list_scheduled(&self, duty: Duty) -> Result<(), EngineError> {
         let scheduled = &self.shared.scheduled;
         let epoch = self.shared.signal.epoch_of(LATER);
         let at = self.runtime().monotonic();
@@ -229,14 +242,25 @@ impl DirectEngine {
         };
         schedule.listed = Some((at, epoch));
         schedule.unknown_from = None;
+        let due_before = self.client().now().minus_millis(duty.delay_ms);
+        let mut left_out = None;
         let mut last_due = None;
         for listed in &page.entries {
             if let Ok(Key::Later(entry)) = listed.key.parse()
                 && !self.shared.index_gc.is_pending(&listed.key)
             {
-                last_due = last_due.max(Some(entry.available_at));
-                schedule.remember(entry);
+                let due = entry.available_at;
+                last_due = last_due.max(Some(due));
+                if duty.watches || due <= due_before || known.contains_key(&(due, entry.id)) {
+                    schedule.remember(entry);
+                } else {
+                    left_out.get_or_insert(due);
+                }
             }
+        }
+        if let Some(due) = left_out {
+            let from = schedule.unknown_from.map_or(due, |from| from.min(due));
+            schedule.unknown_from = Some(from);
         }
         if let Some(next) = page.next {
             if let Some(due) = last_due {
@@ -276,5 +300,10 @@ mod tests {
         assert!(ranked(1).delay_ms > 0 && ranked(1).watches);
         assert!(ranked(2).delay_ms > ranked(1).delay_ms && !ranked(2).watches);
         assert_eq!(Duty::of(Standing::Outside), ranked(2));
+        let of_few = |rank| Duty::of(Standing::Ranked(Rank { rank, count: 4 }));
+        assert_eq!((of_few(0), of_few(1)), (ranked(0), ranked(1)));
+        assert!(of_few(2).delay_ms > of_few(1).delay_ms);
+        assert!(of_few(3).delay_ms > of_few(2).delay_ms);
+        assert!(!of_few(3).watches && of_few(3).promotes_own && !ranked(2).promotes_own);
     }
 }

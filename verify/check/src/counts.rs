@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qo_core::{Rejection, TaskId};
+use qo_core::{LeaseId, Rejection, TaskId};
 
 use crate::call::{Call, CallKind, Reply};
 use crate::life::{Life, Step};
@@ -62,7 +62,10 @@ pub(crate) fn check(
             let ReplyCount { done, unknown } =
                 tallies.get(&(*id, kind)).copied().unwrap_or_default();
             let stored = life.count(Step::Call(kind));
-            if stored < done.min(1) || (stored > 0 && done + unknown == 0) {
+            let unexplained = stored > 0
+                && done + unknown == 0
+                && !(kind == CallKind::Renew && renewed_before_refusal(calls, *id, life));
+            if stored < done.min(1) || unexplained {
                 breaches.add(Promise::OneAttempt, format!(
                     "task {id}: {kind:?} happened {stored} times, {done} calls were acknowledged and {unknown} may have taken effect"
                 ));
@@ -80,6 +83,24 @@ pub(crate) fn check(
             breaches.add(Promise::NothingLost, text);
         }
     }
+}
+
+/// Whether every stored renewal may be that of a call that was refused in the end: its response was lost, and when it was tried again, the
+/// lease had been lost. The refusal is true then, and a renewal leaves no event to recognise it by.
+fn renewed_before_refusal(calls: &[Call], id: TaskId, life: &Life) -> bool {
+    let refused: BTreeSet<LeaseId> = calls
+        .iter()
+        .filter(|call| call.kind == CallKind::Renew && call.task == Some(id))
+        .filter(|call| matches!(call.reply, Reply::Rejected(Rejection::LeaseLost { .. })))
+        .filter_map(|call| call.lease)
+        .collect();
+    let changes = life.changes.iter();
+    changes
+        .filter(|change| change.step == Step::Call(CallKind::Renew))
+        .all(|change| {
+            let renewed = change.after.as_ref().and_then(|task| task.lease_id);
+            renewed.is_some_and(|lease| refused.contains(&lease))
+        })
 }
 
 fn tally(calls: &[Call]) -> BTreeMap<(TaskId, CallKind), ReplyCount> {
@@ -107,6 +128,19 @@ fn tally(calls: &[Call]) -> BTreeMap<(TaskId, CallKind), ReplyCount> {
             // It may have created the task of its key before it failed.
             tally.unknown += 1;
         }
+    }
+    // A purge that takes long archives the task again if somebody brings it back meanwhile.
+    let purged: BTreeSet<TaskId> = (tallies.keys())
+        .filter(|(_, kind)| *kind == CallKind::Purge)
+        .map(|(task, _)| *task)
+        .collect();
+    for task in purged {
+        let brought_back = [CallKind::Unarchive, CallKind::Replay].map(|kind| {
+            let count = tallies.get(&(task, kind)).copied().unwrap_or_default();
+            count.done + count.unknown
+        });
+        let archived = tallies.entry((task, CallKind::Archive)).or_default();
+        archived.unknown += brought_back.iter().sum::<usize>();
     }
     // A submit with a key and an unknown reply may have created the task of the key instead of its own.
     let mut doubtful: BTreeMap<_, usize> = BTreeMap::new();

@@ -73,9 +73,14 @@ fn check_line(
     breaches: &mut Breaches,
 ) {
     let mut members: BTreeMap<TaskId, Member<'_>> = BTreeMap::new();
-    // An engine that writes groups stores several changes at one tick. Their order is unknown, so all are applied before any is checked.
+    // An engine that writes groups stores several changes at one tick. Their order is unknown, so all are applied before any is checked. A
+    // claimed task whose attempt has ended in the same group, as happens in an outage, may have run before or after the others.
     for group in changes.chunk_by(|(_, one), (_, other)| one.tick == other.tick) {
         let mut claimed = BTreeSet::new();
+        let changed = group
+            .iter()
+            .filter(|(_, change)| change.step != Step::Call(CallKind::Renew));
+        let changed: BTreeSet<TaskId> = changed.map(|(id, _)| *id).collect();
         for (id, change) in group {
             match change.after.as_deref() {
                 None => {
@@ -92,7 +97,10 @@ fn check_line(
             }
         }
         for id in claimed {
-            check_claim(line, id, &members, submits, breaches);
+            let member = members.get(&id);
+            let runs = member.is_some_and(|member| member.task.status == Status::Running);
+            let overlaps = |other: &TaskId| runs || !changed.contains(other);
+            check_claim(line, id, &members, overlaps, submits, breaches);
         }
     }
 }
@@ -101,6 +109,7 @@ fn check_claim(
     line: &OrderingLine,
     id: TaskId,
     members: &BTreeMap<TaskId, Member<'_>>,
+    overlaps: impl Fn(&TaskId) -> bool,
     submits: &BTreeMap<TaskId, SubmitTime>,
     breaches: &mut Breaches,
 ) {
@@ -108,7 +117,7 @@ fn check_claim(
     let time_of = |id: TaskId| submits.get(&id).copied().unwrap_or_default();
     let is_replayed = members.get(&id).is_none_or(|member| member.is_replayed);
     for (other, member) in members.iter().filter(|(other, _)| **other != id) {
-        let wrong = if member.task.status == Status::Running {
+        let wrong = if member.task.status == Status::Running && overlaps(other) {
             "runs"
         } else if member.task.stops_line() {
             "stops the key"

@@ -176,4 +176,9 @@ fn check_budget(evidence: &Evidence<'_>, lives: &BTreeMap<TaskId, Life>, breache
             );
         }
     }
+    if evidence.plan.is_calm()
+        && let Some(repeated) = evidence.subject.repeated_work(evidence.bucket)
+    {
+        breaches.add(Promise::Budget, repeated);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use qo_core::keys::{Key, READY_PREFIX, ROSTER_KEY};
-use qo_core::{Json, WorkerId};
+use qo_core::{Json, Status, WorkerId};
 use qo_direct::{DirectEngine, Maintenance, MaintenanceConfig, MaintenanceHandle};
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
@@ -302,6 +302,39 @@ async fn a_long_task_is_read_about_twice_a_minute_by_the_whole_fleet() {
     let lists = counts.of("leases", Operation::List).requests;
     assert!(lists <= 2 * 25 + 14 * 4, "{counts}");
     drop(workers);
+}
+
+/// How long it takes until a task whose worker has died is completed by a fleet of four whose first two workers died at the same time.
+/// Whom the roster shows depends on when they die, and how soon a check follows depends on the second of the minute.
+async fn recovery_from_three_deaths(after_seconds: u64) -> Duration {
+    let bucket = Bucket::new();
+    let mut workers = Vec::new();
+    for number in 0..4 {
+        workers.push(start(&bucket, number, Duration::ZERO).await);
+    }
+    bucket.runtime.pass_seconds(300 + after_seconds).await;
+    let dying = bucket.engine();
+    let id = dying.submit(request()).await.unwrap().task.id;
+    let claiming = ClaimRequest::new("victim".parse().unwrap(), vec!["noop".parse().unwrap()]);
+    assert_eq!(dying.claim(&claiming).await.unwrap().len(), 1);
+    drop(dying);
+    workers.drain(..2);
+    let observer = bucket.engine();
+    let began = bucket.runtime.monotonic();
+    while observer.get(id).await.unwrap().status != Status::Completed {
+        bucket.runtime.pass_seconds(1).await;
+    }
+    bucket.runtime.monotonic().saturating_sub(began)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_fleet_recovers_from_several_deaths_as_soon_as_from_one() {
+    let mut longest = Duration::ZERO;
+    for after_seconds in (0..120).step_by(7) {
+        longest = longest.max(recovery_from_three_deaths(after_seconds).await);
+    }
+    // The lease, the delay of the third worker, its interval, and the first retry.
+    assert!(longest <= Duration::from_secs(95), "{longest:?}");
 }
 
 /// Maintenance whose passes are as slow as those over millions of tasks.

@@ -185,6 +185,33 @@ fn calls_without_effect_and_effects_without_calls_are_found() {
 }
 
 #[test]
+fn a_renewal_may_be_refused_after_it_was_made_if_its_lease_was_lost() {
+    let actions = vec![claim(1), renew(1), expire(), claim(2), complete(2)];
+    let refused = |presented: u128| {
+        let mut scene = Scene::of(submission(1), actions.clone());
+        scene.excuses = vec![Excuse {
+            worker: None,
+            from: at(0),
+            until: at(100),
+        }];
+        let renewal = scene.call(CallKind::Renew);
+        renewal.lease = Some(lease(presented));
+        renewal.reply = Reply::Rejected(Rejection::LeaseLost {
+            presented: lease(presented),
+            status: Status::Pending,
+            attempt: 1,
+        });
+        // Its first response was lost, and it was tried again.
+        renewal.answered = Some(45);
+        scene
+    };
+    let checked = refused(1).check();
+    assert!(checked.breaches.is_empty(), "{}", checked.breaches);
+    // The renewal of a lease is not explained by the refusal of another one.
+    refused(2).finds(Promise::OneAttempt, "Renew happened 1 times");
+}
+
+#[test]
 fn an_attempt_that_is_handed_out_twice_or_not_stored_is_found() {
     let mut scene = Scene::completed();
     let again = scene.call(CallKind::Claim).clone();

@@ -1,21 +1,24 @@
 //! Breaches of the order per key.
 
-use qo_check::Promise;
-use qo_core::Submission;
+use qo_check::{Promise, StoredVersion};
 use qo_core::task::{OnFailure, OrderingRule};
+use qo_core::{Action, Submission};
 
-use crate::scene::{Scene, claim, complete, submission};
+use crate::scene::{Scene, claim, complete, lease, submission};
 
-/// A task with an ordering key that is claimed and completed. Everything after the submit happens `later` ticks later.
-fn ordered(id: u128, shift: u64, later: u64) -> Scene {
-    let submission = Submission {
+fn in_line(id: u128) -> Submission {
+    Submission {
         ordering: Some(OrderingRule {
             key: "k".parse().unwrap(),
             on_failure: OnFailure::Continue,
         }),
         ..submission(id)
-    };
-    let mut scene = Scene::of(submission, vec![claim(id), complete(id)]);
+    }
+}
+
+/// A task with an ordering key that is claimed and completed. Everything after the submit happens `later` ticks later.
+fn ordered(id: u128, shift: u64, later: u64) -> Scene {
+    let mut scene = Scene::of(in_line(id), vec![claim(id), complete(id)]);
     let shifted = |tick: u64| tick + shift + if tick >= 10 { later } else { 0 };
     for version in scene.versions.values_mut().flatten() {
         version.tick = shifted(version.tick);
@@ -52,4 +55,28 @@ fn a_task_that_overtakes_is_found() {
         both(ordered(1, 0, 100), ordered(2, 10, 0)),
         [Promise::Ordered]
     );
+}
+
+#[test]
+fn an_attempt_that_began_and_ended_in_one_write_is_not_at_once_with_another() {
+    let released = |id: u128, actions: Vec<Action>| {
+        let mut scene = Scene::of(in_line(id), actions);
+        scene.conditions.grouped = true;
+        // All that follows the submit is in one write.
+        let versions = scene.versions.values_mut().next().unwrap();
+        let last = versions.last().cloned().unwrap();
+        versions.truncate(1);
+        versions.push(StoredVersion { tick: 15, ..last });
+        scene
+    };
+    let release = Action::Release { lease: lease(1) };
+    let returned = || released(1, vec![claim(1), release.clone()]);
+    let kept = || released(2, vec![claim(2)]);
+    let is_ordered = |mut one: Scene, other: Scene| {
+        one.join(other);
+        let breaches = one.check().breaches;
+        !breaches.promises().contains(&Promise::Ordered)
+    };
+    assert!(is_ordered(returned(), kept()));
+    assert!(!is_ordered(released(1, vec![claim(1)]), kept()));
 }

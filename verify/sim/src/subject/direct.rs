@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_check::{StoredVersion, direct_versions, left_over_keys};
-use qo_core::keys::{Key, TASKS_PREFIX};
+use qo_core::keys::{Key, LATER_PREFIX, READY_PREFIX, TASKS_PREFIX};
 use qo_core::{Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
@@ -15,6 +15,9 @@ use qo_store::wrap::version_keys::VersionKeys;
 
 use super::{Host, Running, Subject, Work};
 use crate::store::Bucket;
+
+/// How many promotions may be repeated beyond a half of them: workers that come and go do not all know each other.
+const PROMOTIONS_SPARE: usize = 5;
 
 /// The engine of direct mode, with its monitor and its sweeper.
 #[derive(Debug, Clone, Copy, Default)]
@@ -132,5 +135,25 @@ impl Subject for Direct {
         // A list per poll, not per task.
         let lists = work.changes * 2 + work.process_seconds / 2 + 100;
         (writes, reads, lists)
+    }
+
+    fn repeated_work(&self, bucket: &Bucket) -> Option<String> {
+        let ready = bucket.history(&format!("{READY_PREFIX}/"));
+        let later = bucket.history(&format!("{LATER_PREFIX}/"));
+        let entries = later.keys().filter_map(|key| match key.parse() {
+            Ok(Key::Later(entry)) => ready.get(&Key::Ready(entry).to_string()),
+            _ => None,
+        });
+        let promotions: Vec<usize> = entries
+            .map(|versions| versions.iter().filter(|written| written.body.is_some()))
+            .map(Iterator::count)
+            .collect();
+        let (entries, writes) = (promotions.len(), promotions.iter().sum::<usize>());
+        let allowed = entries + entries / 2 + PROMOTIONS_SPARE;
+        (writes > allowed).then(|| {
+            format!(
+                "{entries} scheduled tasks were promoted by {writes} writes; {allowed} are allowed"
+            )
+        })
     }
 }

@@ -153,6 +153,11 @@ pub trait Subject: Debug + Send + Sync + 'static {
 
     /// The budget of a run without faults: writes, reads and lists.
     fn budget(&self, work: &Work) -> (u64, u64, u64);
+
+    /// What the processes of a run without faults did several times although once would have been enough, if that was much.
+    fn repeated_work(&self, _bucket: &Bucket) -> Option<String> {
+        None
+    }
 }
 
 /// The work of a run, which decides its budget.
