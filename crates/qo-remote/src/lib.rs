@@ -388,6 +388,7 @@ impl RemoteEngine {
         let (operation, actor) = operation.split();
         let mut request = match operation {
             Operation::Cancel { reason } => HttpRequest::post(path, &CancelBody { reason })?,
+            Operation::Redrive { to } => HttpRequest::post(path, &RedriveBody { to })?,
             _ => HttpRequest::post(path, &NoBody {})?,
         };
         request.actor = actor;
