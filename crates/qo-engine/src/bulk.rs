@@ -133,12 +133,9 @@ impl BulkRequest {
     pub fn applies_to(&self, task: &Task, now: Timestamp) -> bool {
         let is_skipped = match self.operation {
             BulkOperation::RunNow => {
-                task.status == Status::Pending
-                    && (task.available_at <= now || task.is_expired(now))
+                task.status == Status::Pending && (task.available_at <= now || task.is_expired(now))
             }
-            BulkOperation::Redrive => {
-                self.to.as_ref() == Some(&task.queue) || task.is_expired(now)
-            }
+            BulkOperation::Redrive => self.to.as_ref() == Some(&task.queue) || task.is_expired(now),
             _ => false,
         };
         let is_old = self.older_than.is_none_or(|age| {

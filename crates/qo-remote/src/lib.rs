@@ -58,7 +58,7 @@ use self::leases::{EndEvent, Leases};
 use crate::wire::cluster::MemberBody;
 use crate::wire::token::{TokenBody, TokenInfo};
 use crate::wire::{
-    BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, SubmitBody, SubmitResult,
+    BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, RedriveBody, SubmitBody, SubmitResult,
 };
 
 pub use blobs::RemoteBlobs;

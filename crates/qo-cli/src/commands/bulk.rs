@@ -10,7 +10,8 @@ use qo::{BulkOperation, BulkReport, BulkRequest, Error, Queue, Status, Task, Tas
 use serde::Serialize;
 
 use crate::args::{
-    ArchiveArgs, BulkArgs, CancelArgs, PurgeArgs, RedriveArgs, ReplayArgs, RunNowArgs, UnarchiveArgs,
+    ArchiveArgs, BulkArgs, CancelArgs, PurgeArgs, RedriveArgs, ReplayArgs, RunNowArgs,
+    UnarchiveArgs,
 };
 use crate::failure::{Failure, FailureKind};
 use crate::output::progress::Progress;

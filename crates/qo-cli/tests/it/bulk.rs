@@ -190,7 +190,10 @@ fn redrive_moves_tasks_to_another_queue() {
     assert_eq!(report["failed"][0]["error"]["kind"], "conflict");
     let history = workspace.qo(&["history", &by_id, "--json"]);
     let events = history.lines("event");
-    assert_eq!((events.len(), &events[1]["action"]), (2, &"redriven".into()));
+    assert_eq!(
+        (events.len(), &events[1]["action"]),
+        (2, &"redriven".into())
+    );
     assert_eq!(events[1]["error"], "moved from queue default to mail");
     assert!(events[1]["by"].is_string());
 
@@ -201,16 +204,29 @@ fn redrive_moves_tasks_to_another_queue() {
     let sentence = "2 tasks match: 2 pending";
     assert!(result.assert(0).stdout.contains(sentence), "{result:#?}");
     let result = workspace.qo(&[&select[..], &["--yes"]].concat());
-    assert!(result.assert(0).stderr.contains("2 tasks moved"), "{result:#?}");
+    assert!(
+        result.assert(0).stderr.contains("2 tasks moved"),
+        "{result:#?}"
+    );
     for id in &by_filter {
         assert_eq!(queue_of(id), "mail");
     }
     // Nothing is left to move, and a queue must be named.
     workspace.qo(&[&select[..], &["--yes"]].concat()).assert(3);
     workspace.qo(&["redrive", &by_id]).assert(2);
-    workspace.qo(&["redrive", &by_id, "--to", "not/valid"]).assert(2);
+    workspace
+        .qo(&["redrive", &by_id, "--to", "not/valid"])
+        .assert(2);
     // A worker of the other queue runs them.
-    let worker = ["worker", "--queue", "mail", "--exec", "t=cat", "--exit-when-idle", "100ms"];
+    let worker = [
+        "worker",
+        "--queue",
+        "mail",
+        "--exec",
+        "t=cat",
+        "--exit-when-idle",
+        "100ms",
+    ];
     workspace.qo(&worker).assert(0);
     for id in &by_filter {
         let task = workspace.qo(&["status", id, "--json"]).json("task");

@@ -7,7 +7,9 @@ use qo_core::{Actor, QueueName, Rejection, Status, TaskId};
 use super::context::{
     TIMEOUT_MS, TestContext, assert_not_found, assert_wrong_status, failure, json, name, rejection,
 };
-use crate::api::{ClaimRequest, IdempotencyRequest, QueueStats, SubmitRequest, TaskFilter, TaskQuery, When};
+use crate::api::{
+    ClaimRequest, IdempotencyRequest, QueueStats, SubmitRequest, TaskFilter, TaskQuery, When,
+};
 use crate::error::EngineError;
 use crate::operation::Operation;
 
@@ -202,7 +204,8 @@ pub(super) async fn redrives_a_failed_task(ctx: &TestContext<'_>) {
     let (task, lease) = ctx.running().await;
     let error = failure(FailureKind::Permanent, "broken");
     ctx.engine.fail(task.id, lease, error).await.unwrap();
-    let operation = Operation::Redrive { to: to.clone() }.by(Some(&Actor::new("ada@laptop").unwrap()));
+    let operation =
+        Operation::Redrive { to: to.clone() }.by(Some(&Actor::new("ada@laptop").unwrap()));
     let other = ctx.new_engine().await;
     let moved = other.act(task.id, operation).await.unwrap();
     assert_eq!((moved.status, &moved.queue), (Status::Pending, &to));
@@ -213,7 +216,10 @@ pub(super) async fn redrives_a_failed_task(ctx: &TestContext<'_>) {
     ctx.assert_nothing_to_claim().await;
     let counts = ctx.engine.stats().await.unwrap();
     let failed = counts.queues.get(&ctx.queue);
-    assert_eq!(failed.map_or(0, |counts| count_of(counts, Status::Failed)), 0);
+    assert_eq!(
+        failed.map_or(0, |counts| count_of(counts, Status::Failed)),
+        0
+    );
 
     let request = ClaimRequest {
         queues: vec![to.clone()],

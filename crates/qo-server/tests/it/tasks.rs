@@ -264,7 +264,10 @@ async fn tasks_are_moved_to_another_queue() {
     assert_eq!((status, &report["done"]), (200, &json!(1)), "{report}");
     // Those that are there already do not match.
     let (_, report) = server.reply(many(bulk)).await;
-    assert_eq!((&report["matched"], &report["failed"]), (&json!(0), &json!(0)));
+    assert_eq!(
+        (&report["matched"], &report["failed"]),
+        (&json!(0), &json!(0))
+    );
 }
 
 #[tokio::test]

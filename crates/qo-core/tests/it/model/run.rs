@@ -85,10 +85,7 @@ impl ModelRun {
             Request::Purge(_)
             | Request::Task {
                 action:
-                    Action::Replay
-                    | Action::Redrive { .. }
-                    | Action::Archive
-                    | Action::Unarchive,
+                    Action::Replay | Action::Redrive { .. } | Action::Archive | Action::Unarchive,
                 ..
             } => true,
             Request::Task {

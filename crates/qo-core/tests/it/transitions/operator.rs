@@ -234,15 +234,30 @@ mod redrive {
             ..waiting
         };
         let moved = apply(&waiting, to("bulk"), at(50));
-        assert_eq!((moved.status, moved.queue.as_str()), (Status::Pending, "bulk"));
-        assert_eq!((moved.retry_count, moved.expires_at), (2, waiting.expires_at));
+        assert_eq!(
+            (moved.status, moved.queue.as_str()),
+            (Status::Pending, "bulk")
+        );
+        assert_eq!(
+            (moved.retry_count, moved.expires_at),
+            (2, waiting.expires_at)
+        );
         // Its old entry has another key, even if it comes back.
         assert_eq!(moved.available_at, at(60_001));
         let back = apply(&moved, to("default"), at(60));
-        assert_eq!((back.queue.as_str(), back.available_at), ("default", at(60_002)));
+        assert_eq!(
+            (back.queue.as_str(), back.available_at),
+            ("default", at(60_002))
+        );
         let event = moved.events.last().unwrap();
-        assert_eq!(event.action.map(qo_core::task::EventAction::name), Some("redriven"));
-        assert_eq!(event.error.as_deref(), Some("moved from queue default to bulk"));
+        assert_eq!(
+            event.action.map(qo_core::task::EventAction::name),
+            Some("redriven")
+        );
+        assert_eq!(
+            event.error.as_deref(),
+            Some("moved from queue default to bulk")
+        );
         let expired = Rejection::Expired {
             expires_at: at(90_000),
         };
@@ -260,7 +275,10 @@ mod redrive {
             ..replayed
         };
         assert_eq!(moved, expected);
-        assert_eq!(apply(&moved, claim(2), at(50_000)).attempt, failed.attempt + 1);
+        assert_eq!(
+            apply(&moved, claim(2), at(50_000)).attempt,
+            failed.attempt + 1
+        );
     }
 
     #[test]

@@ -411,7 +411,8 @@ async fn redrive_delayed(stage: &Stage) -> ProgramResult {
     expect_status(&task, Status::Pending)?;
     let task = stage.claim().await?;
     expect(
-        task.started_at.is_some_and(|at| at > submitted.available_at),
+        task.started_at
+            .is_some_and(|at| at > submitted.available_at),
         "it when it was due",
     )?;
     stage.actor.complete(&task, small()).await?;

@@ -322,11 +322,9 @@ impl Condition {
             Self::BadRetryPolicy { .. } => ("bad_retry_policy", 422, "The retry policy is invalid"),
             Self::StopsLine { .. } => ("stops_line", 409, "The task stops its ordering key"),
             Self::InLine { .. } => ("in_line", 409, "The task has an ordering key"),
-            Self::AlreadyInQueue { .. } => (
-                "already_in_queue",
-                409,
-                "The task is already in this queue",
-            ),
+            Self::AlreadyInQueue { .. } => {
+                ("already_in_queue", 409, "The task is already in this queue")
+            }
             Self::LineFull { .. } => (
                 "line_full",
                 429,
