@@ -1,6 +1,6 @@
 use qo_core::task::{decode, decode_compact, encode, encode_compact};
 use qo_core::transition::submit;
-use qo_core::{Action, Actor, Rejection, Status, Submission};
+use qo_core::{Action, Actor, Rejection, Status, Submission, Task};
 
 use super::{apply, assert_rejected};
 use crate::support::{at, claim, in_status, op, submission};
@@ -25,18 +25,19 @@ fn a_replay_starts_over_but_never_repeats_an_attempt_number() {
     }
 }
 
+/// A task that is due in a minute, and expires half a minute later.
+fn waiting() -> Task {
+    let submission = Submission {
+        available_at: Some(at(60_000)),
+        expires_at: Some(at(90_000)),
+        ..submission(1)
+    };
+    submit(submission, op(1), at(0)).unwrap()
+}
+
 #[test]
 fn a_waiting_task_can_be_made_due_and_a_due_one_cannot() {
-    let waiting = submit(
-        Submission {
-            available_at: Some(at(60_000)),
-            expires_at: Some(at(90_000)),
-            ..submission(1)
-        },
-        op(1),
-        at(0),
-    )
-    .unwrap();
+    let waiting = waiting();
     let task = apply(&waiting, Action::RunNow, at(50));
     assert_eq!(
         (task.status, task.available_at, task.attempt),
@@ -189,9 +190,9 @@ fn a_failed_task_that_stops_its_key_can_be_cancelled_or_replayed_but_not_put_awa
 }
 
 mod redrive {
+    use qo_core::QueueName;
     use qo_core::task::{IdempotencyScope, OrderingRule};
     use qo_core::transition::Idempotency;
-    use qo_core::{QueueName, Task};
 
     use super::*;
 
@@ -219,20 +220,8 @@ mod redrive {
 
     #[test]
     fn a_waiting_task_keeps_its_due_time_and_its_retries() {
-        let waiting = submit(
-            Submission {
-                available_at: Some(at(60_000)),
-                expires_at: Some(at(90_000)),
-                ..submission(1)
-            },
-            op(1),
-            at(0),
-        )
-        .unwrap();
-        let waiting = Task {
-            retry_count: 2,
-            ..waiting
-        };
+        let mut waiting = waiting();
+        waiting.retry_count = 2;
         let moved = apply(&waiting, to("bulk"), at(50));
         assert_eq!(
             (moved.status, moved.queue.as_str()),
@@ -268,12 +257,9 @@ mod redrive {
     fn a_failed_task_starts_over() {
         let failed = in_status(Status::Failed);
         let moved = apply(&failed, to("bulk"), at(50_000));
-        let replayed = apply(&failed, Action::Replay, at(50_000));
-        let expected = Task {
-            queue: queue("bulk"),
-            events: moved.events.clone(),
-            ..replayed
-        };
+        let mut expected = apply(&failed, Action::Replay, at(50_000));
+        expected.queue = queue("bulk");
+        expected.events = moved.events.clone();
         assert_eq!(moved, expected);
         assert_eq!(
             apply(&moved, claim(2), at(50_000)).attempt,
