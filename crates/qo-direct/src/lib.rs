@@ -94,6 +94,7 @@ pub use ordering::LINE_MAX_TASKS;
 pub use sweeper::{SweepNext, SweepReport};
 
 use qo_engine::watch::Watchers;
+use qo_engine::worker_records::WorkerRecords;
 
 use self::activity::Activity;
 use self::documents::Documents;
@@ -151,6 +152,7 @@ struct EngineShared {
     documents: Documents,
     queue_settings: KnownSettings,
     ranks: Ranks,
+    workers: WorkerRecords,
 }
 
 /// A task and the tag of its object.
@@ -189,6 +191,7 @@ impl DirectEngine {
                 watchers: Watchers::default(),
                 waits_ended: AtomicU64::new(0),
                 documents: Documents::default(),
+                workers: WorkerRecords::default(),
                 queue_settings: KnownSettings::default(),
                 ranks: Ranks::default(),
                 index_gc,

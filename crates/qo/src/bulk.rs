@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
-use qo_core::{Status, Task, TaskId};
+use qo_core::{QueueName, Status, Task, TaskId};
 use qo_engine::api::TaskFilter;
 use qo_engine::{BulkOperation, BulkRequest};
 
@@ -62,8 +62,22 @@ impl Queue {
         request: &BulkRequest,
         mut progress: impl FnMut(&BulkReport),
     ) -> BulkReport {
+        let goes_on = |report: &BulkReport| {
+            progress(report);
+            true
+        };
+        self.bulk_while(request, goes_on).await
+    }
+
+    /// Applies an operation to all tasks that the request selects, while `goes_on`, which is called after each task, returns true. Changes
+    /// under way are then finished and reported.
+    pub async fn bulk_while(
+        &self,
+        request: &BulkRequest,
+        mut goes_on: impl FnMut(&BulkReport) -> bool,
+    ) -> BulkReport {
         let mut report = BulkReport::default();
-        let enough = AtomicBool::new(false);
+        let (enough, too_many) = (AtomicBool::new(false), AtomicBool::new(false));
         let limit = request.limit.unwrap_or(u64::MAX);
         let (taken, more) = (AtomicU64::new(0), AtomicBool::new(false));
         let found = self
@@ -90,13 +104,14 @@ impl Queue {
                 Ok((id, Err(error))) => report.failed.push((id, error)),
             }
             report.matched += 1;
-            progress(&report);
-            if report.failed.len() >= FAILURES_MAX {
+            let is_full = report.failed.len() >= FAILURES_MAX;
+            too_many.fetch_or(is_full, Ordering::Relaxed);
+            if !goes_on(&report) || is_full {
                 enough.store(true, Ordering::Relaxed);
             }
         }
         report.more = more.load(Ordering::Relaxed);
-        if enough.load(Ordering::Relaxed) && report.stopped.is_none() {
+        if too_many.load(Ordering::Relaxed) && report.stopped.is_none() {
             report.stopped = Some(Error::TooManyFailures {
                 failures: report.failed.len(),
             });
@@ -145,7 +160,7 @@ impl Queue {
     /// Applies the operation of a request to one task, whether the filter selects it or not. Returns the changed task; `None` if it
     /// was purged.
     pub async fn bulk_one(&self, request: &BulkRequest, id: TaskId) -> Result<Option<Task>, Error> {
-        match request.on_task() {
+        match request.on_task()? {
             Some(operation) => self.act(id, operation).await.map(Some),
             None => self.purge(id).await.map(|()| None),
         }
@@ -170,6 +185,18 @@ impl Queue {
         progress: impl FnMut(&BulkReport),
     ) -> BulkReport {
         let request = BulkRequest::new(BulkOperation::Replay).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Moves all tasks that match to another queue: pending and failed ones, unless the filter names statuses. Skips tasks that are already
+    /// there. Calls `progress` after each task.
+    pub async fn redrive_all(
+        &self,
+        filter: TaskFilter,
+        to: QueueName,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::redrive(to).with_filter(filter);
         self.bulk(&request, progress).await
     }
 

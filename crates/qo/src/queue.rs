@@ -15,7 +15,7 @@ use qo_core::{
 use qo_direct::DirectEngine;
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, TaskQuery, VersionedTask,
-    WaitReason, WorkerInfo,
+    WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
@@ -333,6 +333,12 @@ impl Queue {
         self.act(id, Operation::Replay).await
     }
 
+    /// Moves a pending task to another queue, with its due time and the retries that it has used, or runs a failed one again there. A task
+    /// with an ordering key stays in its queue, and one that is already in this queue is rejected.
+    pub async fn redrive(&self, id: TaskId, to: QueueName) -> Result<Task, Error> {
+        self.act(id, Operation::Redrive { to }).await
+    }
+
     /// Archives a finished task.
     pub async fn archive(&self, id: TaskId) -> Result<Task, Error> {
         self.act(id, Operation::Archive).await
@@ -440,9 +446,19 @@ impl Queue {
         Ok(self.engine.workers().await?)
     }
 
-    /// Registers a worker, or updates its record.
-    pub async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), Error> {
+    /// Registers a worker, or updates its record. Returns what an operator asks the worker to do.
+    pub async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, Error> {
         Ok(self.engine.heartbeat(worker).await?)
+    }
+
+    /// Asks a worker to claim no more tasks, or to finish and exit; with `None`, takes the request back. The worker learns of it with its next
+    /// heartbeat, within about 15 seconds, and the request ends with the worker. Returns its record.
+    pub async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, Error> {
+        Ok(self.engine.ask_worker(worker, request).await?)
     }
 
     /// Removes the record of a worker.

@@ -12,7 +12,7 @@ use qo_core::{
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
@@ -121,6 +121,7 @@ impl Engine for Recorder {
             Operation::Snooze { .. } => CallKind::Snooze,
             Operation::Cancel { .. } => CallKind::Cancel,
             Operation::Replay => CallKind::Replay,
+            Operation::Redrive { .. } => CallKind::Redrive,
             Operation::Archive => CallKind::Archive,
             Operation::Unarchive => CallKind::Unarchive,
             // No test calls others yet, so the checks do not cover them.
@@ -183,8 +184,16 @@ impl Engine for Recorder {
         self.engine.workers().await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         self.engine.heartbeat(worker).await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        self.engine.ask_worker(worker, request).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {

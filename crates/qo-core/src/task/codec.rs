@@ -40,7 +40,7 @@ pub enum DecodeError {
 /// | --- | --- |
 /// | 1 | records without `min_reader` |
 /// | 2 | ordering keys: an older version would run such tasks out of order |
-/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever |
+/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever. Keys of tasks that were moved to another queue: an older version would look for them there |
 /// | 4 | groups: an older version would serve such tasks by their age alone, and delete index entries that it cannot read |
 pub const READER: u64 = 4;
 
@@ -55,6 +55,9 @@ pub(crate) const UNIQUE_READER: u64 = 3;
 
 /// The lowest reader that may use a task with a group.
 pub(crate) const FAIRNESS_READER: u64 = 4;
+
+/// The lowest reader that may use a task with an idempotency key that was moved to another queue.
+pub(crate) const MOVED_READER: u64 = 3;
 
 /// The field that names the lowest reader of a record.
 const MIN_READER: &str = "min_reader";

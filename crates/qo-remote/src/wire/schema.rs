@@ -102,10 +102,15 @@ text!(
 );
 text!(
     /// The operation to apply to all matching tasks. If the filter names no statuses, `cancel` selects pending and running tasks,
-    /// `replay` failed ones, `run_now` pending ones that are not due yet, `archive` finished ones, `unarchive` archived ones, and
+    /// `replay` failed ones, `redrive` pending and failed ones, `run_now` pending ones that are not due yet, `archive` finished ones, `unarchive` archived ones, and
     /// `purge` finished and archived ones.
     BulkOperation,
     |text| text.enum_values(Some(qo_engine::BulkOperation::ALL.map(qo_engine::BulkOperation::name)))
+);
+text!(
+    /// What a worker is asked to do: `quiet` to claim no more tasks, `stop` to finish its tasks and exit.
+    WorkerAction,
+    |text| text.enum_values(Some(["quiet", "stop"]))
 );
 text!(
     /// The kind of a failure: `retryable` and `timeout` are retried, `permanent` fails the task, `cancelled` ends a cancelled task.
@@ -380,6 +385,9 @@ pub struct TaskRecord {
     /// The tasks among which the key must be unique.
     #[schema(value_type = Option<Scope>)]
     pub idempotency_scope: Option<String>,
+    /// The queue of its submit, in which the key holds, if it was moved to another one since.
+    #[schema(value_type = Option<Name>)]
+    pub idempotency_queue: Option<String>,
     /// Until when the key is valid.
     #[schema(value_type = Option<Time>)]
     pub idempotency_until: Option<String>,
@@ -512,6 +520,22 @@ pub struct WorkerRecord {
     /// The number of its failed attempts.
     #[schema(required = false)]
     pub tasks_failed: u64,
+    /// What an operator asks it to do. A heartbeat does not change it.
+    pub request: Option<WorkerRequestRecord>,
+}
+
+/// What an operator asks a worker to do.
+#[derive(Debug, ToSchema)]
+#[schema(as = WorkerRequest)]
+pub struct WorkerRequestRecord {
+    /// What is requested.
+    #[schema(value_type = WorkerAction)]
+    pub action: String,
+    /// When.
+    #[schema(value_type = Time)]
+    pub at: String,
+    /// By whom.
+    pub by: Option<String>,
 }
 
 /// Registered workers.

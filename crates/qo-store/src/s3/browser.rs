@@ -223,10 +223,15 @@ const LISTED: [&str; 6] = [
     "workers/*",
     "meta/settings/*",
 ];
-/// What it only reads: payloads, workers, and what is used of limits.
-const READ: [&str; 3] = ["data/*", "workers/*", "limits/*"];
-/// What it reads, and changes to operate the queue: tasks, the paused queues, and the schedules.
-const CHANGED: [&str; 3] = ["tasks/*", "meta/queues.json", "meta/settings/*"];
+/// What it only reads: payloads, and what is used of limits.
+const READ: [&str; 2] = ["data/*", "limits/*"];
+/// What it reads, and changes to operate the queue: tasks, workers, the paused queues, and the schedules.
+const CHANGED: [&str; 4] = [
+    "tasks/*",
+    "workers/*",
+    "meta/queues.json",
+    "meta/settings/*",
+];
 /// What it creates and deletes: entries of pending tasks in the indexes.
 const INDEXED: [&str; 2] = ["ready/*", "later/*"];
 /// What it only writes: the signal for workers.
@@ -392,6 +397,7 @@ mod tests {
             }
             for key in [
                 "tasks/a/x.json",
+                "workers/x.json",
                 "ready/q/t/5/1/x",
                 "later/1/x",
                 "meta/queues.json",

@@ -22,9 +22,10 @@
 //   versions(id)             the stored versions, oldest first, without content
 //   version(id, version)     the content of a version
 //   workers()                the workers
+//   askWorker(id, action)    asks a worker to be `quiet` or to `stop`, or takes that back with `resume`
 //   cluster()                the state of the cluster, if the source is a node of one
-//   act(kind, id, options)   replay, archive, unarchive, cancel, run_now or purge; returns the changed task
-//   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` has a signal and onProgress
+//   act(kind, id, options)   replay, redrive, archive, unarchive, cancel, run_now or purge; returns the changed task
+//   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` also has a signal and onProgress
 //   submit(request)          submits a task and returns it
 //   setPaused(target, paused, reason)  pauses or resumes `{ queue }` or `{ type }`
 //   queueSettings()          the settings of queues that have some, by name
@@ -73,7 +74,7 @@ export async function mapConcurrently(items, limit, work) {
 const CONCURRENCY = 8;
 
 /** Applies an action to many tasks, one request each. */
-export async function actOneByOne(source, kind, tasks, { signal, onProgress } = {}) {
+export async function actOneByOne(source, kind, tasks, { signal, onProgress, ...options } = {}) {
   const report = { done: 0, failed: 0, failures: [], left: 0 };
   await mapConcurrently(tasks, CONCURRENCY, async ({ id }) => {
     if (signal?.aborted) {
@@ -81,7 +82,7 @@ export async function actOneByOne(source, kind, tasks, { signal, onProgress } = 
       return;
     }
     try {
-      await source.act(kind, id);
+      await source.act(kind, id, options);
       report.done += 1;
     } catch (error) {
       report.failed += 1;

@@ -40,6 +40,7 @@ pub(super) fn error_of(
         Condition::SettingsConflict { kind, name } => EngineError::DocumentConflict {
             id: DocumentId { kind, name },
         },
+        Condition::WorkerNotFound { worker } => EngineError::WorkerNotFound { worker },
         Condition::Closed => EngineError::Closed,
         Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
             EngineError::Store(StoreError::Denied {
@@ -126,6 +127,12 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
         },
         Condition::StopsLine { action } => Rejection::StopsLine {
             action: static_text(action)?,
+        },
+        Condition::InLine { action } => Rejection::InLine {
+            action: static_text(action)?,
+        },
+        Condition::AlreadyInQueue { queue } => Rejection::AlreadyInQueue {
+            queue: queue.clone(),
         },
         Condition::QueueFull { queue, limit } => Rejection::QueueFull {
             queue: queue.clone(),

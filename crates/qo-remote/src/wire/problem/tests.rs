@@ -37,6 +37,11 @@ fn every_error() -> Vec<EngineError> {
             lease_expires_at: at,
         }
         .into(),
+        Rejection::InLine { action: "redrive" }.into(),
+        Rejection::AlreadyInQueue {
+            queue: "bulk".parse().unwrap(),
+        }
+        .into(),
         Rejection::CancelAlreadyRequested.into(),
         Rejection::AttemptsUsedUp.into(),
         Rejection::PayloadTooLarge {
@@ -50,6 +55,9 @@ fn every_error() -> Vec<EngineError> {
             allowed: "0 to 9",
         }
         .into(),
+        EngineError::WorkerNotFound {
+            worker: "w".parse().unwrap(),
+        },
         StoreError::NotFound { key: key() }.into(),
         StoreError::Conflict { key: key() }.into(),
         StoreError::AlreadyExists { key: key() }.into(),

@@ -48,6 +48,9 @@ fn condition_of(error: &EngineError) -> Condition {
             kind: id.kind,
             name: id.name.clone(),
         },
+        EngineError::WorkerNotFound { worker } => Condition::WorkerNotFound {
+            worker: worker.clone(),
+        },
         EngineError::Overloaded { .. } => Condition::Overloaded,
         EngineError::Closed => Condition::Closed,
         // An error that this version does not know.
@@ -99,6 +102,12 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
         },
         Rejection::StopsLine { action } => Condition::StopsLine {
             action: (*action).to_owned(),
+        },
+        Rejection::InLine { action } => Condition::InLine {
+            action: (*action).to_owned(),
+        },
+        Rejection::AlreadyInQueue { queue } => Condition::AlreadyInQueue {
+            queue: queue.clone(),
         },
         Rejection::QueueFull { queue, limit } => Condition::QueueFull {
             queue: queue.clone(),
