@@ -30,7 +30,7 @@ pub enum QueueCommand {
     /// Change settings of a queue; the others stay
     ///
     /// A change applies to tasks that are submitted from then on, in direct mode within ten seconds in all processes. Tasks that wait
-    /// already keep what they were submitted with. The retention applies to tasks that finished before, too, except in broker and
+    /// already keep what they were submitted with, except that weights of groups apply to them in broker and cluster mode. The retention applies to tasks that finished before, too, except in broker and
     /// cluster mode.
     Set(QueueSetArgs),
 }
