@@ -2,8 +2,8 @@
 //!
 //! | step | what | a crash right after it leaves | repaired by |
 //! | --- | --- | --- | --- |
-//! | 1 | write the lease entry of a task that will be running, or a marker of the same form for a finished task that will be pending again | an entry for an attempt that never started | the lease reaper, which deletes it |
-//! | 2 | swap the task: **the change is made** | for a task that is now pending: no ready entry, but still its old lease entry, if it was running, or the marker, if it was finished | the lease reaper, which sees a pending task behind a lease entry and writes the ready entry |
+//! | 1 | write the lease entry of a task that will be running, or a marker of the same form for a finished task that will be pending again, or a task that will be in another queue | an entry for an attempt that never started | the lease reaper, which deletes it |
+//! | 2 | swap the task: **the change is made** | for a task that is now pending: no ready entry, but still its old lease entry, if it was running, or the marker, if it was finished or moved | the lease reaper, which sees a pending task behind a lease entry and writes the ready entry |
 //! | 3 | write the ready entry of a task that is now pending | the old entries | the lease reaper, or any process that reads an entry and finds it stale |
 //! | 4 | delete the old entries, later and in batches | nothing | |
 //!
@@ -141,7 +141,7 @@ impl DirectEngine {
         task.apply(Command { op, action }, now)?;
 
         let new_lease = index::lease_key(&task).filter(|key| old_lease.as_ref() != Some(key));
-        let marker = index::revival_marker(&before, &task, now);
+        let marker = index::change_marker(&before, &task, now);
         for key in new_lease.iter().chain(&marker) {
             self.put_entry(key).await?;
         }

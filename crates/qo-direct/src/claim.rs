@@ -291,7 +291,7 @@ impl DirectEngine {
             return self.discard_stale(entry);
         }
         if IndexEntry::of(&stored.task) != entry {
-            // A process may have died after it gave the task another due time or priority, before it wrote the new entry.
+            // A process may have died after it gave the task another due time, priority or queue, before it wrote the new entry.
             return match self.restore_entry(&stored.task).await {
                 Ok(()) => self.discard_stale(entry),
                 Err(error) => ClaimOutcome::Failed(error),

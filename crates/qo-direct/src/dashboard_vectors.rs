@@ -239,11 +239,16 @@ fn transitions() -> Value {
     let cancel = |reason: Option<&str>| Action::Cancel {
         reason: reason.map(Into::into),
     };
+    let redrive = |to: &str| Action::Redrive {
+        to: to.parse().unwrap(),
+    };
     let actions = [
         ("run_now", None, Action::RunNow),
         ("cancel", None, cancel(None)),
         ("cancel", Some("long_reason"), cancel(Some(&long))),
         ("replay", None, Action::Replay),
+        ("redrive", None, redrive("elsewhere")),
+        ("redrive", None, redrive("default")),
         ("archive", None, Action::Archive),
         ("unarchive", None, Action::Unarchive),
     ];
@@ -252,6 +257,10 @@ fn transitions() -> Value {
     for (name, before) in &tasks {
         let task = decode(before.as_bytes()).unwrap();
         for (kind, reason, action) in &actions {
+            let to = match action {
+                Action::Redrive { to } => Some(to.clone()),
+                _ => None,
+            };
             // The second time is before all times in the record, as with a clock that is behind.
             for (now, by) in [(at(1_000_000), Some("dashboard")), (at(-5_000), None)] {
                 let mut changed = task.clone();
@@ -278,6 +287,7 @@ fn transitions() -> Value {
                     "task": name,
                     "action": kind,
                     "reason": reason,
+                    "to": to,
                     "by": by,
                     "now": now,
                     "outcome": outcome,

@@ -44,11 +44,13 @@ pub(super) fn stale_keys(before: &Task, after: &Task, now: Timestamp) -> Vec<Key
 /// How long a change may be under way, at most.
 const CHANGE_MAX_MS: u64 = 120_000;
 
-/// A lease entry that a finished task gets before it becomes pending again. If the process dies before it writes the ready entry, the lease
-/// reaper finds a pending task behind this entry. It is for a later minute, because the reaper must not find it before the swap.
-pub(super) fn revival_marker(before: &Task, after: &Task, now: Timestamp) -> Option<Key> {
+/// A lease entry that a task gets before it becomes pending again after it was finished, or moves to another queue, which perhaps nobody
+/// served before. If the process dies before it writes the ready entry, the lease reaper finds a pending task behind this entry. It is for a
+/// later minute, because the reaper must not find it before the swap.
+pub(super) fn change_marker(before: &Task, after: &Task, now: Timestamp) -> Option<Key> {
     let is_revived = before.status.is_terminal() && after.status == Status::Pending;
-    is_revived.then(|| Key::Lease {
+    let is_moved = before.queue != after.queue;
+    (is_revived || is_moved).then(|| Key::Lease {
         minute: now.plus_millis(CHANGE_MAX_MS).minute(),
         id: before.id,
         attempt: after.attempt,

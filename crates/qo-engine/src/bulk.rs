@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use qo_core::{Actor, Status, Task, TaskId, Timestamp};
+use qo_core::{Actor, QueueName, Status, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Operation;
 use crate::api::TaskFilter;
+use crate::{EngineError, Operation};
 
 /// An operation on all tasks that match a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub enum BulkOperation {
     Cancel,
     /// Replays tasks; failed ones by default.
     Replay,
+    /// Moves tasks to another queue; pending and failed ones by default. Tasks that are already there, or expired, are skipped.
+    Redrive,
     /// Makes tasks due now; pending ones by default. Tasks that are already due or expired are skipped.
     RunNow,
     /// Archives tasks; finished ones by default.
@@ -30,9 +32,10 @@ pub enum BulkOperation {
 
 impl BulkOperation {
     /// All operations.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Cancel,
         Self::Replay,
+        Self::Redrive,
         Self::RunNow,
         Self::Archive,
         Self::Unarchive,
@@ -44,6 +47,7 @@ impl BulkOperation {
         match self {
             Self::Cancel => "cancel",
             Self::Replay => "replay",
+            Self::Redrive => "redrive",
             Self::RunNow => "run_now",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
@@ -56,6 +60,7 @@ impl BulkOperation {
         match self {
             Self::Cancel => &[Status::Pending, Status::Running],
             Self::Replay => &[Status::Failed],
+            Self::Redrive => &[Status::Pending, Status::Failed],
             Self::RunNow => &[Status::Pending],
             Self::Archive => &[Status::Completed, Status::Failed, Status::Cancelled],
             Self::Unarchive => &[Status::Archived],
@@ -82,6 +87,8 @@ pub struct BulkRequest {
     pub limit: Option<u64>,
     /// The reason of a cancel.
     pub reason: Option<String>,
+    /// The queue to which a redrive moves the tasks.
+    pub to: Option<QueueName>,
     /// Selects only tasks that finished longer ago than this.
     pub older_than: Option<Duration>,
     /// Who requests it, for the history of each task.
@@ -97,10 +104,19 @@ impl BulkRequest {
             ids: Vec::new(),
             limit: None,
             reason: None,
+            to: None,
             older_than: None,
             actor: None,
         }
         .with_filter(TaskFilter::default())
+    }
+
+    /// A request to move all pending and failed tasks of other queues to this one.
+    pub fn redrive(to: QueueName) -> Self {
+        Self {
+            to: Some(to),
+            ..Self::new(BulkOperation::Redrive)
+        }
     }
 
     /// Restricts the request to the tasks that match the filter. A filter without statuses gets the operation's default ones.
@@ -115,9 +131,13 @@ impl BulkRequest {
 
     /// Whether the operation applies to a task that matches the filter.
     pub fn applies_to(&self, task: &Task, now: Timestamp) -> bool {
-        let is_skipped = self.operation == BulkOperation::RunNow
-            && task.status == Status::Pending
-            && (task.available_at <= now || task.is_expired(now));
+        let is_skipped = match self.operation {
+            BulkOperation::RunNow => {
+                task.status == Status::Pending && (task.available_at <= now || task.is_expired(now))
+            }
+            BulkOperation::Redrive => self.to.as_ref() == Some(&task.queue) || task.is_expired(now),
+            _ => false,
+        };
         let is_old = self.older_than.is_none_or(|age| {
             let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             task.completed_at.unwrap_or(task.updated_at) < now.minus_millis(age_ms)
@@ -126,18 +146,25 @@ impl BulkRequest {
     }
 
     /// The operation on each task; `None` for a purge, which removes the task.
-    pub fn on_task(&self) -> Option<Operation> {
+    pub fn on_task(&self) -> Result<Option<Operation>, EngineError> {
         let operation = match self.operation {
             BulkOperation::Cancel => Operation::Cancel {
                 reason: self.reason.clone(),
             },
             BulkOperation::Replay => Operation::Replay,
+            BulkOperation::Redrive => match self.to.clone() {
+                Some(to) => Operation::Redrive { to },
+                None => {
+                    let detail = "a redrive must name the queue to which the tasks move";
+                    return Err(EngineError::BadRequest(detail.to_owned()));
+                }
+            },
             BulkOperation::RunNow => Operation::RunNow,
             BulkOperation::Archive => Operation::Archive,
             BulkOperation::Unarchive => Operation::Unarchive,
-            BulkOperation::Purge => return None,
+            BulkOperation::Purge => return Ok(None),
         };
-        Some(operation.by(self.actor.as_ref()))
+        Ok(Some(operation.by(self.actor.as_ref())))
     }
 }
 
@@ -150,10 +177,18 @@ mod tests {
         for operation in BulkOperation::ALL {
             let json = serde_json::to_value(operation).unwrap();
             assert_eq!(json, operation.name());
-            if let Some(on_task) = BulkRequest::new(operation).on_task() {
+            let mut request = BulkRequest::new(operation);
+            request.to = Some(QueueName::default());
+            if let Some(on_task) = request.on_task().unwrap() {
                 assert_eq!(on_task.name(), operation.name());
             }
         }
+    }
+
+    #[test]
+    fn a_redrive_without_a_queue_is_refused() {
+        let request = BulkRequest::new(BulkOperation::Redrive);
+        assert!(matches!(request.on_task(), Err(EngineError::BadRequest(_))));
     }
 
     #[test]

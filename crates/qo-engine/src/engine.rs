@@ -237,6 +237,11 @@ pub trait Engine: Debug + Send + Sync + 'static {
         self.act(id, Operation::Replay).await
     }
 
+    /// See [`Operation::Redrive`].
+    async fn redrive(&self, id: TaskId, to: QueueName) -> Result<Task, EngineError> {
+        self.act(id, Operation::Redrive { to }).await
+    }
+
     /// See [`Operation::Archive`].
     async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
         self.act(id, Operation::Archive).await

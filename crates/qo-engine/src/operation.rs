@@ -1,7 +1,7 @@
 //! Operations on one task.
 
 use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Action, Actor, Jitter, Json, LeaseId, Payload};
+use qo_core::{Action, Actor, Jitter, Json, LeaseId, Payload, QueueName};
 
 /// One operation on one task.
 ///
@@ -59,6 +59,11 @@ pub enum Operation {
     RunNow,
     /// Runs a finished task again.
     Replay,
+    /// Moves a pending task to another queue, or runs a failed one again there.
+    Redrive {
+        /// The queue.
+        to: QueueName,
+    },
     /// Archives a finished task.
     Archive,
     /// Restores an archived task to its previous status.
@@ -124,6 +129,7 @@ impl Operation {
             Self::Cancel { .. } => "cancel",
             Self::RunNow => "run_now",
             Self::Replay => "replay",
+            Self::Redrive { .. } => "redrive",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
             Self::By { operation, .. } | Self::Logged { operation, .. } => operation.name(),
@@ -139,9 +145,12 @@ impl Operation {
             | Self::Fail { lease, .. }
             | Self::Release { lease }
             | Self::Snooze { lease, .. } => Some(*lease),
-            Self::Cancel { .. } | Self::RunNow | Self::Replay | Self::Archive | Self::Unarchive => {
-                None
-            }
+            Self::Cancel { .. }
+            | Self::RunNow
+            | Self::Replay
+            | Self::Redrive { .. }
+            | Self::Archive
+            | Self::Unarchive => None,
             Self::By { operation, .. } | Self::Logged { operation, .. } => operation.lease(),
         }
     }
@@ -197,6 +206,7 @@ impl Operation {
             },
             Self::RunNow => Action::RunNow,
             Self::Replay => Action::Replay,
+            Self::Redrive { to } => Action::Redrive { to },
             Self::Archive => Action::Archive,
             Self::Unarchive => Action::Unarchive,
             Self::Logged { log, operation } => Action::Logged {

@@ -58,7 +58,7 @@ use self::leases::{EndEvent, Leases};
 use crate::wire::cluster::MemberBody;
 use crate::wire::token::{TokenBody, TokenInfo};
 use crate::wire::{
-    BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, SubmitBody, SubmitResult,
+    BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, RedriveBody, SubmitBody, SubmitResult,
 };
 
 pub use blobs::RemoteBlobs;
@@ -388,6 +388,7 @@ impl RemoteEngine {
         let (operation, actor) = operation.split();
         let mut request = match operation {
             Operation::Cancel { reason } => HttpRequest::post(path, &CancelBody { reason })?,
+            Operation::Redrive { to } => HttpRequest::post(path, &RedriveBody { to })?,
             _ => HttpRequest::post(path, &NoBody {})?,
         };
         request.actor = actor;

@@ -21,7 +21,8 @@ use http::request::Parts;
 use qo::WorkerInfo;
 use qo_remote::wire::cluster::MemberBody;
 use qo_remote::wire::operation::{
-    CancelBody, CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
+    CancelBody, CompleteBody, FailBody, ProgressBody, RedriveBody, ReleaseBody, RenewBody,
+    SnoozeBody,
 };
 use qo_remote::wire::token::TokenBody;
 use qo_remote::wire::{
@@ -76,6 +77,7 @@ impl RequestBody for JobTickleBody {}
 impl RequestBody for PauseBody {}
 impl RequestBody for ProgressBody {}
 impl RequestBody for QueueSettingsBody {}
+impl RequestBody for RedriveBody {}
 impl RequestBody for ReleaseBody {}
 impl RequestBody for RenewBody {}
 impl RequestBody for BackfillBody {}

@@ -29,7 +29,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
     ),
     paths(
         tasks::submit, list::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::logs, tasks::versions, tasks::waits_for,
-        operation::cancel, operation::run_now, operation::replay, operation::archive, operation::unarchive, operation::purge,
+        operation::cancel, operation::run_now, operation::replay, operation::redrive, operation::archive, operation::unarchive, operation::purge,
         queues::list, queues::read, queues::put, pauses::pause, pauses::resume, pauses::pause_type, pauses::resume_type, pauses::list,
         bulk::bulk,
         work::claim, operation::complete, operation::fail, operation::release, operation::renew, operation::snooze,

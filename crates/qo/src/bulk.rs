@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
-use qo_core::{Status, Task, TaskId};
+use qo_core::{QueueName, Status, Task, TaskId};
 use qo_engine::api::TaskFilter;
 use qo_engine::{BulkOperation, BulkRequest};
 
@@ -145,7 +145,7 @@ impl Queue {
     /// Applies the operation of a request to one task, whether the filter selects it or not. Returns the changed task; `None` if it
     /// was purged.
     pub async fn bulk_one(&self, request: &BulkRequest, id: TaskId) -> Result<Option<Task>, Error> {
-        match request.on_task() {
+        match request.on_task()? {
             Some(operation) => self.act(id, operation).await.map(Some),
             None => self.purge(id).await.map(|()| None),
         }
@@ -170,6 +170,18 @@ impl Queue {
         progress: impl FnMut(&BulkReport),
     ) -> BulkReport {
         let request = BulkRequest::new(BulkOperation::Replay).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Moves all tasks that match to another queue: pending and failed ones, unless the filter names statuses. Skips tasks that are already
+    /// there. Calls `progress` after each task.
+    pub async fn redrive_all(
+        &self,
+        filter: TaskFilter,
+        to: QueueName,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::redrive(to).with_filter(filter);
         self.bulk(&request, progress).await
     }
 

@@ -333,6 +333,12 @@ impl Queue {
         self.act(id, Operation::Replay).await
     }
 
+    /// Moves a pending task to another queue, with its due time and the retries that it has used, or runs a failed one again there. A task
+    /// with an ordering key stays in its queue, and one that is already in this queue is rejected.
+    pub async fn redrive(&self, id: TaskId, to: QueueName) -> Result<Task, Error> {
+        self.act(id, Operation::Redrive { to }).await
+    }
+
     /// Archives a finished task.
     pub async fn archive(&self, id: TaskId) -> Result<Task, Error> {
         self.act(id, Operation::Archive).await

@@ -29,6 +29,8 @@ pub enum CallKind {
     Cancel,
     /// Start a finished task over.
     Replay,
+    /// Move a waiting or failed task to another queue.
+    Redrive,
     /// Archive a finished task.
     Archive,
     /// Take a task out of the archive.

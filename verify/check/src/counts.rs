@@ -10,7 +10,7 @@ use crate::life::{Life, Step};
 use crate::promise::{Breaches, Promise};
 
 /// Calls whose every effect leaves an event.
-const COUNTED: [CallKind; 9] = [
+const COUNTED: [CallKind; 10] = [
     CallKind::Submit,
     CallKind::Complete,
     CallKind::Fail,
@@ -18,6 +18,7 @@ const COUNTED: [CallKind; 9] = [
     CallKind::Snooze,
     CallKind::Cancel,
     CallKind::Replay,
+    CallKind::Redrive,
     CallKind::Archive,
     CallKind::Unarchive,
 ];

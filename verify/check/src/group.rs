@@ -80,6 +80,11 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
             task.lease_expires_at = stored.lease_expires_at;
         }
         (Some(Status::Running), Status::Running) => task.cancel_requested = true,
+        (Some(Status::Pending), Status::Pending) => {
+            // It was moved, amended or made due.
+            task.queue.clone_from(&stored.queue);
+            task.available_at = stored.available_at;
+        }
         (Some(Status::Running), to) => {
             task.lease_id = None;
             task.lease_expires_at = None;
@@ -90,6 +95,7 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
             task.available_at = stored.available_at;
         }
         (Some(_), Status::Pending) => {
+            task.queue.clone_from(&stored.queue);
             task.retry_count = 0;
             task.cancel_requested = false;
             task.available_at = stored.available_at;

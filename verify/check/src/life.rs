@@ -206,7 +206,7 @@ fn live(id: TaskId, versions: &[StoredVersion], conditions: Conditions) -> Resul
                     lease: next.lease_id.ok_or("was claimed without a lease")?,
                 });
             }
-            if step == Step::Call(CallKind::Replay) {
+            if matches!(step, Step::Call(CallKind::Replay | CallKind::Redrive)) {
                 replayed_at = Some(version.at);
             }
             life.add(step, version, before, Some(next));
@@ -248,6 +248,10 @@ fn step(
             next.revision, last.revision
         ));
     }
+    let is_moved = event.is_some_and(|event| event.action == Some(EventAction::Redriven));
+    if !is_moved && next.queue != last.queue {
+        return Err("its queue changed".to_owned());
+    }
     let is_amended = event.is_some_and(|event| event.action == Some(EventAction::Amended));
     let keeps_input = next.input() == last.input() || is_amended;
     if !keeps_input || next.created_at != last.created_at {
@@ -257,6 +261,9 @@ fn step(
     let step = match (last.status, next.status) {
         (Status::Pending, Status::Running) => Step::Call(CallKind::Claim),
         (Status::Pending, Status::Pending) if is_amended && last.attempt == 0 => Step::Amendment,
+        (Status::Pending | Status::Failed, Status::Pending) if is_moved => {
+            Step::Call(CallKind::Redrive)
+        }
         (Status::Pending, Status::Pending) if event.is_none() => Step::Fenced,
         (Status::Pending, Status::Failed | Status::Cancelled) if cause == Cause::TaskExpired => {
             Step::Expiry
@@ -319,11 +326,12 @@ fn check_step(
             Status::Cancelled => next.retry_count.saturating_sub(last.retry_count).min(1),
             _ => 0,
         },
-        Step::Call(CallKind::Replay) => {
+        Step::Call(CallKind::Redrive) if last.status == Status::Pending => 0,
+        Step::Call(CallKind::Replay | CallKind::Redrive) => {
             return if next.retry_count == 0 {
                 Ok(())
             } else {
-                Err("a replay kept the retry count".to_owned())
+                Err("a task that started over kept the retry count".to_owned())
             };
         }
         _ => 0,

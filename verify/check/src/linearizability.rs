@@ -331,6 +331,7 @@ fn effects(state: TaskState, kind: CallKind, lease: Option<LeaseId>) -> Vec<Task
         (CallKind::Cancel, Some(Pending | Failed)) => becomes(&[Cancelled]),
         (CallKind::Cancel, Some(Running)) => becomes(&[Running]),
         (CallKind::Replay, Some(Completed | Failed | Cancelled)) => becomes(&[Pending]),
+        (CallKind::Redrive, Some(Pending | Failed)) => becomes(&[Pending]),
         (CallKind::Archive, Some(Completed | Failed | Cancelled)) => becomes(&[Archived]),
         (CallKind::Unarchive, Some(Archived)) => becomes(&[Completed, Failed, Cancelled]),
         _ => Vec::new(),

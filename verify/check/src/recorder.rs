@@ -107,6 +107,7 @@ impl Engine for Recorder {
             Operation::Snooze { .. } => CallKind::Snooze,
             Operation::Cancel { .. } => CallKind::Cancel,
             Operation::Replay => CallKind::Replay,
+            Operation::Redrive { .. } => CallKind::Redrive,
             Operation::Archive => CallKind::Archive,
             Operation::Unarchive => CallKind::Unarchive,
             // No test calls others yet, so the checks do not cover them.

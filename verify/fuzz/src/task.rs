@@ -82,6 +82,9 @@ fn actions(task: &Task) -> Vec<Action> {
         Action::Archive,
         Action::Unarchive,
     ];
+    if let Ok(to) = "elsewhere".parse() {
+        actions.push(Action::Redrive { to });
+    }
     if let Ok(worker) = "w".parse() {
         let lease = LeaseId::from_random(1);
         actions.push(Action::Claim {

@@ -21,6 +21,7 @@ mod monitor;
 mod pause;
 mod purge;
 pub mod queue;
+mod redrive;
 mod replay;
 mod run;
 mod run_now;
@@ -69,6 +70,7 @@ pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, PauseTargetArgs, ResumeArgs};
 pub use self::purge::PurgeArgs;
 pub use self::queue::{QueueArgs, QueueCommand, QueueSetArgs};
+pub use self::redrive::RedriveArgs;
 pub use self::replay::ReplayArgs;
 pub use self::run::RunArgs;
 pub use self::run_now::RunNowArgs;
@@ -241,6 +243,12 @@ pub enum Command {
     /// The tasks become pending and due now, with their full number of retries. A filter without --status selects failed
     /// tasks.
     Replay(ReplayArgs),
+    /// Move waiting or failed tasks to another queue
+    ///
+    /// Waiting tasks keep their due time and the retries that they have used. Failed tasks start over in the other queue. Tasks
+    /// with an ordering key stay where they are. A filter without --status selects waiting and failed tasks; those that are
+    /// already in the queue are skipped.
+    Redrive(RedriveArgs),
     /// Make waiting tasks due now
     ///
     /// Applies to pending tasks that wait for a delay, a retry or a snooze to pass. A filter selects only such tasks.

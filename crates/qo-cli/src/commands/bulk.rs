@@ -1,4 +1,4 @@
-//! `qo replay`, `run-now`, `cancel`, `archive`, `unarchive` and `purge`: operations on tasks selected by ids or by a filter.
+//! `qo replay`, `redrive`, `run-now`, `cancel`, `archive`, `unarchive` and `purge`: operations on tasks selected by ids or by a filter.
 //!
 //! With a filter, the command counts the matching tasks first and asks for confirmation. There is no transaction: each task is
 //! changed separately and failures are reported. Running the command again continues with the remaining tasks.
@@ -10,7 +10,8 @@ use qo::{BulkOperation, BulkReport, BulkRequest, Error, Queue, Status, Task, Tas
 use serde::Serialize;
 
 use crate::args::{
-    ArchiveArgs, BulkArgs, CancelArgs, PurgeArgs, ReplayArgs, RunNowArgs, UnarchiveArgs,
+    ArchiveArgs, BulkArgs, CancelArgs, PurgeArgs, RedriveArgs, ReplayArgs, RunNowArgs,
+    UnarchiveArgs,
 };
 use crate::failure::{Failure, FailureKind};
 use crate::output::progress::Progress;
@@ -31,6 +32,10 @@ pub(super) async fn replay(args: &ReplayArgs, session: &mut Session) -> Result<(
 pub(super) async fn run_now(args: &RunNowArgs, session: &mut Session) -> Result<(), Failure> {
     let request = BulkRequest::new(BulkOperation::RunNow);
     run(request, &args.tasks, session).await
+}
+
+pub(super) async fn redrive(args: &RedriveArgs, session: &mut Session) -> Result<(), Failure> {
+    run(BulkRequest::redrive(args.to.clone()), &args.tasks, session).await
 }
 
 pub(super) async fn cancel(args: &CancelArgs, session: &mut Session) -> Result<(), Failure> {
@@ -77,6 +82,7 @@ fn command_name(operation: BulkOperation) -> String {
 fn question(operation: BulkOperation) -> &'static str {
     match operation {
         BulkOperation::Replay => "Replay them?",
+        BulkOperation::Redrive => "Move them?",
         BulkOperation::RunNow => "Run them now?",
         BulkOperation::Cancel => "Cancel them?",
         BulkOperation::Archive => "Archive them?",
@@ -89,6 +95,7 @@ fn question(operation: BulkOperation) -> &'static str {
 fn participle(operation: BulkOperation) -> &'static str {
     match operation {
         BulkOperation::Replay => "replayed",
+        BulkOperation::Redrive => "moved",
         BulkOperation::RunNow => "made due",
         BulkOperation::Cancel => "cancelled",
         BulkOperation::Archive => "archived",

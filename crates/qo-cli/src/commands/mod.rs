@@ -64,6 +64,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Top(args) => top::run(&args, session).await,
         Command::Workers(args) => workers::run(&args, session).await,
         Command::Replay(args) => bulk::replay(&args, session).await,
+        Command::Redrive(args) => bulk::redrive(&args, session).await,
         Command::RunNow(args) => bulk::run_now(&args, session).await,
         Command::Cancel(args) => bulk::cancel(&args, session).await,
         Command::Archive(args) => bulk::archive(&args, session).await,

@@ -173,6 +173,68 @@ fn run_now_makes_delayed_tasks_due_by_id() {
 }
 
 #[test]
+fn redrive_moves_tasks_to_another_queue() {
+    let workspace = Workspace::new();
+    let by_id = workspace.submit("t");
+    let result = workspace.qo(&["redrive", &by_id, "--to", "mail"]);
+    assert_eq!(result.assert(0).stdout, format!("{by_id} moved\n"));
+    let queue_of = |id: &str| {
+        let task = workspace.qo(&["status", id, "--json"]).json("task");
+        task["queue"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(queue_of(&by_id), "mail");
+    // A second time it is there already, and nothing changes.
+    let result = workspace.qo(&["redrive", &by_id, "--to", "mail", "--json"]);
+    let report = result.assert(4).json("bulk-report");
+    assert_eq!(report["operation"], "redrive");
+    assert_eq!(report["failed"][0]["error"]["kind"], "conflict");
+    let history = workspace.qo(&["history", &by_id, "--json"]);
+    let events = history.lines("event");
+    assert_eq!(
+        (events.len(), &events[1]["action"]),
+        (2, &"redriven".into())
+    );
+    assert_eq!(events[1]["error"], "moved from queue default to mail");
+    assert!(events[1]["by"].is_string());
+
+    let by_filter = [workspace.submit("t"), workspace.submit("t")];
+    workspace.submit("other");
+    let select = ["redrive", "--type", "t", "--to", "mail"];
+    let result = workspace.qo(&[&select[..], &["--dry-run"]].concat());
+    let sentence = "2 tasks match: 2 pending";
+    assert!(result.assert(0).stdout.contains(sentence), "{result:#?}");
+    let result = workspace.qo(&[&select[..], &["--yes"]].concat());
+    assert!(
+        result.assert(0).stderr.contains("2 tasks moved"),
+        "{result:#?}"
+    );
+    for id in &by_filter {
+        assert_eq!(queue_of(id), "mail");
+    }
+    // Nothing is left to move, and a queue must be named.
+    workspace.qo(&[&select[..], &["--yes"]].concat()).assert(3);
+    workspace.qo(&["redrive", &by_id]).assert(2);
+    workspace
+        .qo(&["redrive", &by_id, "--to", "not/valid"])
+        .assert(2);
+    // A worker of the other queue runs them.
+    let worker = [
+        "worker",
+        "--queue",
+        "mail",
+        "--exec",
+        "t=cat",
+        "--exit-when-idle",
+        "100ms",
+    ];
+    workspace.qo(&worker).assert(0);
+    for id in &by_filter {
+        let task = workspace.qo(&["status", id, "--json"]).json("task");
+        assert_eq!(task["status"], "completed");
+    }
+}
+
+#[test]
 fn run_now_by_filter_selects_only_tasks_that_wait() {
     let workspace = Workspace::new();
     let delayed = [

@@ -133,6 +133,7 @@ fn every_command_survives(fault: &Fate) {
     run(&["history", id]);
     run(&["replay", id]);
     run(&["run-now", &bucket_delayed(&bucket)]);
+    run(&["redrive", id, "--to", "elsewhere"]);
     run(&["cancel", id]);
     run(&["archive", id]);
     run(&["unarchive", id]);

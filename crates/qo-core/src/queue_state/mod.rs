@@ -537,7 +537,7 @@ impl QueueState {
         let task = self.tasks.get_mut(&id).ok_or(Rejection::NotFound { id })?;
         let task = Arc::make_mut(task);
         let before = IndexPosition::of(task);
-        let turn = task.ordering_turn;
+        let (turn, queue) = (task.ordering_turn, task.queue.clone());
         task.apply(command, now)?;
         if task.ordering_turn != turn {
             // It joins its line again, behind everything that was submitted by now.
@@ -545,7 +545,12 @@ impl QueueState {
             task.ordering_turn = self.last_sequence;
         }
         let after = IndexPosition::of(task);
-        if before != after {
+        if task.queue != queue {
+            (task.queue, task.task_type) = self.counters.shared_names(&task.queue, &task.task_type);
+            let names = IndexNames::of(task);
+            self.move_in_indexes(&names.in_queue(queue), id, Some(before), None);
+            self.move_in_indexes(&names, id, None, Some(after));
+        } else if before != after {
             let names = IndexNames::of(task);
             self.move_in_indexes(&names, id, Some(before), Some(after));
         }

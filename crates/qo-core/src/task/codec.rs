@@ -40,7 +40,7 @@ pub enum DecodeError {
 /// | --- | --- |
 /// | 1 | records without `min_reader` |
 /// | 2 | ordering keys: an older version would run such tasks out of order |
-/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever |
+/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever. Keys of tasks that were moved to another queue: an older version would look for them there |
 pub const READER: u64 = 3;
 
 /// The lowest reader that may use a task with an ordering key.
@@ -51,6 +51,9 @@ pub(crate) const LIMIT_READER: u64 = 3;
 
 /// The lowest reader that may use a task that holds its idempotency key for part of its life.
 pub(crate) const UNIQUE_READER: u64 = 3;
+
+/// The lowest reader that may use a task with an idempotency key that was moved to another queue.
+pub(crate) const MOVED_READER: u64 = 3;
 
 /// The field that names the lowest reader of a record.
 const MIN_READER: &str = "min_reader";

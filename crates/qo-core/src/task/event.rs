@@ -81,11 +81,13 @@ pub enum EventAction {
     Unarchived = 13,
     /// Another submit with its key replaced its input, or postponed it.
     Amended = 14,
+    /// It was moved to another queue.
+    Redriven = 15,
 }
 
 impl EventAction {
     /// All actions.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Submitted,
         Self::Claimed,
         Self::Completed,
@@ -101,6 +103,7 @@ impl EventAction {
         Self::Archived,
         Self::Unarchived,
         Self::Amended,
+        Self::Redriven,
     ];
 
     /// Its name in records and documents.
@@ -121,6 +124,7 @@ impl EventAction {
             Self::Archived => "archived",
             Self::Unarchived => "unarchived",
             Self::Amended => "amended",
+            Self::Redriven => "redriven",
         }
     }
 

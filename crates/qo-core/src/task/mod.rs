@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use serde::{Deserialize, Serialize};
 
 pub use codec::{DecodeError, READER, decode, encode};
-pub(crate) use codec::{LIMIT_READER, ORDERING_READER, UNIQUE_READER};
+pub(crate) use codec::{LIMIT_READER, MOVED_READER, ORDERING_READER, UNIQUE_READER};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, EventAction, History};
 pub use log::AttemptLog;
@@ -153,6 +153,9 @@ pub struct Task {
     /// The scope in which the key must be unique.
     #[serde(default, skip_serializing_if = "is_default")]
     pub idempotency_scope: IdempotencyScope,
+    /// The queue of its submit, in which its key holds, if it was moved to another one since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_queue: Option<QueueName>,
     /// The end of the key's validity. Without one, the key is valid as long as the task is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_until: Option<Timestamp>,
@@ -313,6 +316,7 @@ impl Task {
             last_error: None,
             idempotency_key: None,
             idempotency_scope: IdempotencyScope::default(),
+            idempotency_queue: None,
             idempotency_until: None,
             idempotency_hold: KeyHold::default(),
             tags: Vec::new(),
@@ -395,9 +399,10 @@ impl Task {
 
     /// The idempotency key in its scope.
     pub fn scoped_key(&self) -> Option<ScopedKey> {
+        let queue = self.idempotency_queue.as_ref().unwrap_or(&self.queue);
         self.idempotency_key
             .as_ref()
-            .map(|key| ScopedKey::new(self.idempotency_scope, &self.queue, &self.task_type, key))
+            .map(|key| ScopedKey::new(self.idempotency_scope, queue, &self.task_type, key))
     }
 
     /// Whether the task can be claimed at `now`.

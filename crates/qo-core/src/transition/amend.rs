@@ -17,7 +17,9 @@ impl Submission {
     pub fn amendment(&self, holder: &Task, now: Timestamp) -> Result<Option<Action>, Rejection> {
         let on_conflict = self.uniqueness.on_conflict;
         let is_same = holder.id == self.id;
-        if on_conflict == OnConflict::Keep || is_same || !holder.has_not_started() {
+        // The key of a moved task holds in the queue of its submit, whose submitters may have no say in the other one.
+        let is_moved = holder.idempotency_queue.is_some();
+        if on_conflict == OnConflict::Keep || is_same || is_moved || !holder.has_not_started() {
             return Ok(None);
         }
         self.validate(now)?;

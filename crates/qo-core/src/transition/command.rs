@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, OpId};
-use crate::names::{Actor, WorkerId};
+use crate::names::{Actor, QueueName, WorkerId};
 use crate::payload::Payload;
 use crate::retry::Jitter;
 use crate::task::{EventAction, Status};
@@ -98,6 +98,11 @@ pub enum Action {
     Fence,
     /// Starts a finished task over.
     Replay,
+    /// Moves a pending task to another queue, or starts a failed one over there.
+    Redrive {
+        /// The queue.
+        to: QueueName,
+    },
     /// Archives a finished task.
     Archive,
     /// Undoes an archive.
@@ -152,6 +157,7 @@ impl Action {
             Self::RunNow => EventAction::RunNow,
             Self::Amend { .. } => EventAction::Amended,
             Self::Replay => EventAction::Replayed,
+            Self::Redrive { .. } => EventAction::Redriven,
             Self::Archive => EventAction::Archived,
             Self::Unarchive => EventAction::Unarchived,
             Self::By { action, .. } | Self::Logged { action, .. } => action.event_action(status),
@@ -175,6 +181,7 @@ impl Action {
             Self::Amend { .. } => "amend",
             Self::Fence => "fence",
             Self::Replay => "replay",
+            Self::Redrive { .. } => "redrive",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
             Self::By { action, .. } | Self::Logged { action, .. } => action.name(),

@@ -11,7 +11,7 @@
 //!               ▼ │                                               │              │
 //!           cancelled ◄── any way back to pending once a cancel was requested ◄──┘
 //!               │ │                                               │
-//!               │ └───────────── replay (if finished) ◄───────────┤
+//!               │ └─── replay (if finished), redrive (if failed) ◄┤
 //!               └──────► archived ◄────────── archive ────────────┘
 //!                        (unarchive restores the previous status)
 //! ```
@@ -24,6 +24,7 @@ mod command;
 mod expiry;
 mod operator;
 mod outcome;
+mod redrive;
 mod rejection;
 mod running;
 mod submit;
@@ -70,6 +71,7 @@ impl Task {
             } => self.amend(input, available_at),
             Action::Fence => self.fence(),
             Action::Replay => self.replay(now),
+            Action::Redrive { to } => self.redrive(to, now),
             Action::Archive => self.archive(),
             Action::Unarchive => self.unarchive(),
             // Splitting removes the authors and the logs.

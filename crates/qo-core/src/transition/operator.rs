@@ -68,6 +68,12 @@ impl Task {
         if self.ordering_key.is_some() && !self.stops_line() {
             self.ordering_turn += 1;
         }
+        self.start_over(now);
+        Ok(Note::plain())
+    }
+
+    /// Makes a finished task pending again, as if it had not run.
+    pub(super) fn start_over(&mut self, now: Timestamp) {
         self.status = Status::Pending;
         self.set_due(now);
         self.retry_count = 0;
@@ -80,7 +86,6 @@ impl Task {
         self.max_wait_ms = None;
         self.set_output(None);
         // The attempt number stays: it is the fencing token, which must never be issued twice.
-        Ok(Note::plain())
     }
 
     pub(super) fn archive(&mut self) -> Result<Note, Rejection> {

@@ -98,6 +98,18 @@ pub enum Rejection {
         /// The rejected action.
         action: &'static str,
     },
+    /// The task has an ordering key, so its place is in the line of its queue.
+    #[error("cannot {action} a task with an ordering key: its place is in the line of its queue")]
+    InLine {
+        /// The rejected action.
+        action: &'static str,
+    },
+    /// The task is in this queue already.
+    #[error("the task is already in the queue {queue}")]
+    AlreadyInQueue {
+        /// The queue.
+        queue: QueueName,
+    },
     /// Too many tasks with this ordering key wait.
     #[error(
         "{limit} tasks with this ordering key wait already; submit the task again when some have finished"

@@ -295,6 +295,9 @@ fn exercise(task: &Task) {
         Action::RunNow,
         Action::Fence,
         Action::Replay,
+        Action::Redrive {
+            to: "elsewhere".parse().unwrap(),
+        },
         Action::Archive,
         Action::Unarchive,
     ] {

@@ -95,6 +95,12 @@ fn actions() -> Vec<(&'static str, Action)> {
         ),
         ("fence", Action::Fence),
         ("replay", Action::Replay),
+        (
+            "redrive",
+            Action::Redrive {
+                to: "elsewhere".parse().unwrap(),
+            },
+        ),
         ("archive", Action::Archive),
         ("unarchive", Action::Unarchive),
     ]

@@ -163,6 +163,8 @@ const CHECKS: &[(&str, Check)] = checks![
     operators::cancels_when_the_attempt_ends,
     operators::runs_a_delayed_task_now,
     operators::replays,
+    operators::redrives_a_waiting_task,
+    operators::redrives_a_failed_task,
     operators::archives_and_unarchives,
     operators::records_who_acted,
     operators::purges_everything,

@@ -1,13 +1,15 @@
-//! Operations of operators: cancel, run now, replay, archive, purge.
+//! Operations of operators: cancel, run now, replay, redrive, archive, purge.
 
-use qo_core::task::{Event, EventAction};
+use qo_core::task::{Event, EventAction, IdempotencyScope};
 use qo_core::transition::FailureKind;
-use qo_core::{Actor, Rejection, Status};
+use qo_core::{Actor, QueueName, Rejection, Status, TaskId};
 
 use super::context::{
-    TestContext, assert_not_found, assert_wrong_status, failure, json, name, rejection,
+    TIMEOUT_MS, TestContext, assert_not_found, assert_wrong_status, failure, json, name, rejection,
 };
-use crate::api::{IdempotencyRequest, SubmitRequest, When};
+use crate::api::{
+    ClaimRequest, IdempotencyRequest, QueueStats, SubmitRequest, TaskFilter, TaskQuery, When,
+};
 use crate::error::EngineError;
 use crate::operation::Operation;
 
@@ -123,6 +125,125 @@ pub(super) async fn runs_a_delayed_task_now(ctx: &TestContext<'_>) {
     assert_eq!((again.id, again.attempt), (task.id, 2));
     ctx.engine.complete(task.id, lease, None).await.unwrap();
     assert_wrong_status(ctx.engine.run_now(task.id).await, Status::Completed);
+}
+
+fn count_of(counts: &QueueStats, status: Status) -> u64 {
+    counts.statuses.get(&status).copied().unwrap_or(0)
+}
+
+pub(super) async fn redrives_a_waiting_task(ctx: &TestContext<'_>) {
+    let to: QueueName = name(&format!("{}.to", ctx.queue));
+    let keyed = SubmitRequest {
+        idempotency: Some(IdempotencyRequest {
+            key: name("order-7"),
+            scope: IdempotencyScope::Queue,
+            window_ms: None,
+        }),
+        ..ctx.submit_request()
+    };
+    let task = ctx.submit(keyed.clone()).await;
+    let delayed = SubmitRequest {
+        available: When::InMillis(3_600_000),
+        ..ctx.submit_request()
+    };
+    let delayed = ctx.submit(delayed).await;
+    let other = ctx.new_engine().await;
+    let moved = other.redrive(task.id, to.clone()).await.unwrap();
+    assert_eq!((moved.status, &moved.queue), (Status::Pending, &to));
+    let moved = other.redrive(delayed.id, to.clone()).await.unwrap();
+    assert_eq!(moved.available_at, delayed.available_at.plus_millis(1));
+    // A repeated request finds the task there.
+    let there = Rejection::AlreadyInQueue { queue: to.clone() };
+    assert_eq!(rejection(other.redrive(task.id, to.clone()).await), there);
+
+    ctx.assert_nothing_to_claim().await;
+    let counts = ctx.engine.stats().await.unwrap();
+    let pending = |queue: &QueueName| {
+        let counts = counts.queues.get(queue);
+        counts.map_or(0, |counts| count_of(counts, Status::Pending))
+    };
+    assert_eq!((pending(&ctx.queue), pending(&to)), (0, 2));
+
+    // The key stays in the queue of the submit.
+    let again = ctx.engine.submit(keyed.clone()).await.unwrap();
+    assert_eq!((again.duplicate, again.task.id), (true, task.id));
+    let elsewhere = SubmitRequest {
+        queue: to.clone(),
+        ..keyed
+    };
+    let second = ctx.submit(elsewhere).await;
+    assert_ne!(second.id, task.id);
+
+    let request = ClaimRequest {
+        queues: vec![to.clone()],
+        wait_ms: TIMEOUT_MS,
+        ..ctx.claim_request(2)
+    };
+    let claimed = ctx.engine.claim(&request).await.unwrap();
+    let mut ids: Vec<TaskId> = claimed.iter().map(|task| task.id).collect();
+    while ids.len() < 2 {
+        // Direct mode may claim them one after the other.
+        let more = ctx.engine.claim(&request).await.unwrap();
+        assert!(!more.is_empty(), "a moved task can be claimed");
+        ids.extend(more.iter().map(|task| task.id));
+    }
+    ids.sort_unstable();
+    let mut expected = [task.id, second.id];
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+    let back = ctx.queue.clone();
+    assert_wrong_status(ctx.engine.redrive(task.id, back).await, Status::Running);
+    // It can be moved back, and is then claimed there.
+    other.redrive(delayed.id, ctx.queue.clone()).await.unwrap();
+    other.run_now(delayed.id).await.unwrap();
+    assert_eq!(ctx.claim_one().await.0.id, delayed.id);
+}
+
+pub(super) async fn redrives_a_failed_task(ctx: &TestContext<'_>) {
+    let to: QueueName = name(&format!("{}.to", ctx.queue));
+    let (task, lease) = ctx.running().await;
+    let error = failure(FailureKind::Permanent, "broken");
+    ctx.engine.fail(task.id, lease, error).await.unwrap();
+    let operation =
+        Operation::Redrive { to: to.clone() }.by(Some(&Actor::new("ada@laptop").unwrap()));
+    let other = ctx.new_engine().await;
+    let moved = other.act(task.id, operation).await.unwrap();
+    assert_eq!((moved.status, &moved.queue), (Status::Pending, &to));
+    assert_eq!((moved.retry_count, moved.completed_at), (0, None));
+    let event = moved.events.last().unwrap();
+    assert_eq!(event.action, Some(EventAction::Redriven));
+    assert_eq!(event.by.as_ref().map(|by| by.as_str()), Some("ada@laptop"));
+    ctx.assert_nothing_to_claim().await;
+    let counts = ctx.engine.stats().await.unwrap();
+    let failed = counts.queues.get(&ctx.queue);
+    assert_eq!(
+        failed.map_or(0, |counts| count_of(counts, Status::Failed)),
+        0
+    );
+
+    let request = ClaimRequest {
+        queues: vec![to.clone()],
+        wait_ms: TIMEOUT_MS,
+        ..ctx.claim_request(1)
+    };
+    let claimed = ctx.engine.claim(&request).await.unwrap().pop().unwrap();
+    assert_eq!((claimed.id, claimed.attempt), (task.id, 2));
+    let lease = claimed.lease_id.unwrap();
+    ctx.engine.complete(task.id, lease, None).await.unwrap();
+    let queue = ctx.queue.clone();
+    assert_wrong_status(ctx.engine.redrive(task.id, queue).await, Status::Completed);
+
+    let filter = TaskFilter {
+        queue: Some(to),
+        ..TaskFilter::default()
+    };
+    let page = ctx
+        .engine
+        .list(TaskQuery::first(&filter, 10))
+        .await
+        .unwrap();
+    let ids: Vec<TaskId> = page.tasks.iter().map(|task| task.id).collect();
+    assert_eq!(ids, [task.id]);
 }
 
 pub(super) async fn replays(ctx: &TestContext<'_>) {

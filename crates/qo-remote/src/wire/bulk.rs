@@ -99,6 +99,10 @@ pub struct BulkBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
     pub reason: Option<String>,
+    /// The queue to which a redrive moves the tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
+    pub to: Option<QueueName>,
     /// Changes at most this number of tasks. `more` in the response says whether others match, so that a client can show progress
     /// and stop in between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,6 +128,14 @@ impl BulkBody {
         {
             return bad_request(format!("limit must be 1 to {LIMIT_MAX}"));
         }
+        let is_redrive = self.operation == BulkOperation::Redrive;
+        if is_redrive != self.to.is_some() {
+            return bad_request(if is_redrive {
+                "a redrive must name the queue in `to`".to_owned()
+            } else {
+                "only a redrive can have `to`".to_owned()
+            });
+        }
         let ids = std::mem::take(&mut self.filter.ids);
         if !ids.is_empty() && self.filter != BulkFilter::default() {
             return bad_request("a filter with ids cannot have other fields".to_owned());
@@ -132,6 +144,7 @@ impl BulkBody {
         request.ids = ids;
         request.reason = self.reason;
         request.limit = self.limit;
+        request.to = self.to;
         Ok(request)
     }
 }

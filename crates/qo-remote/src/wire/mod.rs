@@ -45,7 +45,7 @@ pub use job::{
     Job, JobClaimBody, JobCompleteBody, JobCreateBody, JobOutcome, JobStatus, JobTickleBody,
 };
 pub use limit::{LimitBody, StartLimitBody};
-pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
+pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult, RedriveBody};
 pub use pause::{PauseBody, PausesResponse};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};

@@ -3,7 +3,7 @@
 //! An operation has one body type, and [`OperationBody`] says which [`Operation`] it is. Operations without parameters have no body.
 
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
-use qo_core::{Json, LeaseId, Task, TaskId};
+use qo_core::{Json, LeaseId, QueueName, Task, TaskId};
 use qo_engine::{EngineError, Operation};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +113,22 @@ pub struct CancelBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
     pub reason: Option<String>,
+}
+
+/// Moves the task to another queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RedriveBody {
+    /// The queue.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
+    pub to: QueueName,
+}
+
+impl OperationBody for RedriveBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Redrive { to: self.to })
+    }
 }
 
 impl OperationBody for CompleteBody {

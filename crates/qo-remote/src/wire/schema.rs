@@ -102,7 +102,7 @@ text!(
 );
 text!(
     /// The operation to apply to all matching tasks. If the filter names no statuses, `cancel` selects pending and running tasks,
-    /// `replay` failed ones, `run_now` pending ones that are not due yet, `archive` finished ones, `unarchive` archived ones, and
+    /// `replay` failed ones, `redrive` pending and failed ones, `run_now` pending ones that are not due yet, `archive` finished ones, `unarchive` archived ones, and
     /// `purge` finished and archived ones.
     BulkOperation,
     |text| text.enum_values(Some(qo_engine::BulkOperation::ALL.map(qo_engine::BulkOperation::name)))
@@ -380,6 +380,9 @@ pub struct TaskRecord {
     /// The tasks among which the key must be unique.
     #[schema(value_type = Option<Scope>)]
     pub idempotency_scope: Option<String>,
+    /// The queue of its submit, in which the key holds, if it was moved to another one since.
+    #[schema(value_type = Option<Name>)]
+    pub idempotency_queue: Option<String>,
     /// Until when the key is valid.
     #[schema(value_type = Option<Time>)]
     pub idempotency_until: Option<String>,

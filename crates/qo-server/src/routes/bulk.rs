@@ -30,6 +30,9 @@ pub(crate) async fn bulk(
     let dry_run = body.dry_run;
     let mut request = body.into_request()?;
     request.actor.clone_from(&author.0);
+    if let Some(to) = &request.to {
+        caller.limits.check_target(to)?;
+    }
     if request.ids.is_empty() {
         caller.limits.narrow_filter(&mut request.filter)?;
     } else if !caller.limits.is_empty() {

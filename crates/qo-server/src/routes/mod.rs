@@ -86,7 +86,7 @@ fn route(method: Method, path: &'static str, access: Access, serve: MethodRouter
 
 fn task_routes() -> Vec<Route> {
     use list::list;
-    use operation::{archive, cancel, purge, replay, run_now, unarchive};
+    use operation::{archive, cancel, purge, redrive, replay, run_now, unarchive};
     use tasks::{history, input, logs, output, read, submit, versions, waits_for};
     vec![
         post_route("/v1/tasks", SUBMIT, post(submit)),
@@ -101,6 +101,7 @@ fn task_routes() -> Vec<Route> {
         get_route("/v1/tasks/{id}/versions", READ, get(versions)),
         post_route("/v1/tasks/{id}/cancel", ADMIN, post(cancel)),
         post_route("/v1/tasks/{id}/run_now", ADMIN, post(run_now)),
+        post_route("/v1/tasks/{id}/redrive", ADMIN, post(redrive)),
         post_route("/v1/tasks/{id}/replay", ADMIN, post(replay)),
         post_route("/v1/tasks/{id}/archive", ADMIN, post(archive)),
         post_route("/v1/tasks/{id}/unarchive", ADMIN, post(unarchive)),

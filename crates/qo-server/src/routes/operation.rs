@@ -4,8 +4,8 @@ use axum::Extension;
 use axum::extract::State;
 use qo::{EngineError, Operation, Task, TaskId};
 use qo_remote::wire::operation::{
-    CancelBody, CompleteBody, FailBody, OperationBody, ProgressBody, ReleaseBody, RenewBody,
-    SnoozeBody,
+    CancelBody, CompleteBody, FailBody, OperationBody, ProgressBody, RedriveBody, ReleaseBody,
+    RenewBody, SnoozeBody,
 };
 use qo_remote::wire::{OutcomeItem, OutcomeResult, Problem, schema};
 
@@ -157,6 +157,26 @@ operation_route!(
     /// Starts a finished task again.
     replay, "/v1/tasks/{id}/replay", "operate", = Replay
 );
+/// Redrive a task
+///
+/// Moves a pending task to another queue, with its due time and the retries that it has used. Starts a failed task again there. A task with an
+/// ordering key stays in its queue.
+#[utoipa::path(
+    post, path = "/v1/tasks/{id}/redrive", tag = "operate", request_body = RedriveBody,
+    params(("id" = schema::Id, Path, description = "The task")),
+    responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
+)]
+pub(crate) async fn redrive(
+    State(app): State<App>,
+    PathParam(id): PathParam<TaskId>,
+    author: Author,
+    Extension(caller): Extension<Caller>,
+    JsonBody(body): JsonBody<RedriveBody>,
+) -> ApiResult {
+    caller.limits.check_target(&body.to)?;
+    act(&app, id, body.into_operation()?, &author).await
+}
+
 operation_route!(
     /// Archive a task
     ///

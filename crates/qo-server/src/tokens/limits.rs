@@ -1,8 +1,8 @@
 //! Tokens that are limited to queues and types.
 //!
 //! A limited token may use only the routes that enforce its limits; all others refuse it, so a route that is added later cannot forget
-//! them. A route under `/v1/tasks/{id}` looks the task up before its handler runs: the queue and the type of a task never change. A task
-//! beyond the limits looks as if it did not exist.
+//! them. A route under `/v1/tasks/{id}` looks the task up before its handler runs. The type of a task never changes, and its queue only by a
+//! redrive of someone who may use both queues. A task beyond the limits looks as if it did not exist.
 
 use std::collections::BTreeSet;
 
@@ -178,6 +178,14 @@ impl TokenLimits {
             return Ok(());
         }
         Err(self.refuse("this concerns the tasks of the type in all queues"))
+    }
+
+    /// Checks the queue to which tasks are to be moved.
+    pub(crate) fn check_target(&self, queue: &QueueName) -> Result<(), ApiError> {
+        if self.allow_queue(queue) {
+            return Ok(());
+        }
+        Err(self.refuse(&format!("no tasks can be moved to queue {queue}")))
     }
 
     /// Narrows a claim: without names it claims what the limits allow.

@@ -313,3 +313,23 @@ async fn events_beyond_the_limits_are_not_sent() {
     }
     assert!(foreign.iter().all(|id| !text.contains(id)), "{text}");
 }
+
+#[tokio::test]
+async fn tasks_are_moved_only_between_queues_within_the_limits() {
+    let test = Limited::serve().await;
+    let own = test.task("mail", "send").await;
+    let foreign = test.task("other", "send").await;
+    let redrive = |id: &str, to: &str| {
+        api("POST", format!("/v1/tasks/{id}/redrive")).json(&json!({ "to": to }))
+    };
+    test.refused(redrive(&own, "other")).await;
+    test.hidden(redrive(&foreign, "mail")).await;
+    let bulk = json!({"operation": "redrive", "filter": {"ids": [own]}, "to": "other"});
+    test.refused(api("POST", "/v1/bulk").json(&bulk)).await;
+    // Without limits on queues it may move tasks of its type.
+    assert_eq!(test.by_all(redrive(&foreign, "mail")).await.0, 200);
+    let (status, moved) = test
+        .by_mail(api("GET", format!("/v1/tasks/{foreign}")))
+        .await;
+    assert_eq!((status, &moved["queue"]), (200, &json!("mail")));
+}

@@ -123,6 +123,7 @@ async fn unknown_ids_are_not_found_and_invalid_ids_are_refused() {
         ("GET", "/versions", Value::Null),
         ("POST", "/run_now", Value::Null),
         ("POST", "/replay", Value::Null),
+        ("POST", "/redrive", json!({ "to": "elsewhere" })),
         ("POST", "/archive", Value::Null),
         ("POST", "/unarchive", Value::Null),
         ("POST", "/cancel", Value::Null),

@@ -237,6 +237,40 @@ async fn a_bulk_run_now_makes_waiting_tasks_due() {
 }
 
 #[tokio::test]
+async fn tasks_are_moved_to_another_queue() {
+    let server = serve(config()).await;
+    let task = submitted(&server, json!({"task_type": "t"})).await;
+    let path = format!("/v1/tasks/{}/redrive", id(&task));
+    for body in [json!({}), json!({"to": "a/b"}), json!({"to": "b", "x": 1})] {
+        let refused = api("POST", path.clone()).json(&body);
+        assert_eq!(server.reply(refused).await.0, 400, "{body}");
+    }
+    let request = || api("POST", path.clone()).json(&json!({"to": "b"}));
+    let (status, moved) = server.reply(request()).await;
+    assert_eq!((status, &moved["queue"]), (200, &json!("b")), "{moved}");
+    let problem = server.refused(request(), 409, "already_in_queue").await;
+    assert_eq!(problem["queue"], "b");
+
+    let many = |body: Value| api("POST", "/v1/bulk").json(&body);
+    for body in [
+        json!({"operation": "redrive", "filter": {}}),
+        json!({"operation": "replay", "filter": {}, "to": "b"}),
+    ] {
+        server.refused(many(body), 400, "bad_request").await;
+    }
+    submitted(&server, json!({"task_type": "t"})).await;
+    let bulk = json!({"operation": "redrive", "filter": {}, "to": "b"});
+    let (status, report) = server.reply(many(bulk.clone())).await;
+    assert_eq!((status, &report["done"]), (200, &json!(1)), "{report}");
+    // Those that are there already do not match.
+    let (_, report) = server.reply(many(bulk)).await;
+    assert_eq!(
+        (&report["matched"], &report["failed"]),
+        (&json!(0), &json!(0))
+    );
+}
+
+#[tokio::test]
 async fn operators_change_single_tasks_and_filtered_tasks() {
     let server = serve(config()).await;
     let mut ids = Vec::new();

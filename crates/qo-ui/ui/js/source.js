@@ -23,8 +23,8 @@
 //   version(id, version)     the content of a version
 //   workers()                the workers
 //   cluster()                the state of the cluster, if the source is a node of one
-//   act(kind, id, options)   replay, archive, unarchive, cancel, run_now or purge; returns the changed task
-//   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` has a signal and onProgress
+//   act(kind, id, options)   replay, redrive, archive, unarchive, cancel, run_now or purge; returns the changed task
+//   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` also has a signal and onProgress
 //   submit(request)          submits a task and returns it
 //   setPaused(target, paused, reason)  pauses or resumes `{ queue }` or `{ type }`
 //   queueSettings()          the settings of queues that have some, by name
@@ -73,7 +73,7 @@ export async function mapConcurrently(items, limit, work) {
 const CONCURRENCY = 8;
 
 /** Applies an action to many tasks, one request each. */
-export async function actOneByOne(source, kind, tasks, { signal, onProgress } = {}) {
+export async function actOneByOne(source, kind, tasks, { signal, onProgress, ...options } = {}) {
   const report = { done: 0, failed: 0, failures: [], left: 0 };
   await mapConcurrently(tasks, CONCURRENCY, async ({ id }) => {
     if (signal?.aborted) {
@@ -81,7 +81,7 @@ export async function actOneByOne(source, kind, tasks, { signal, onProgress } = 
       return;
     }
     try {
-      await source.act(kind, id);
+      await source.act(kind, id, options);
       report.done += 1;
     } catch (error) {
       report.failed += 1;

@@ -90,6 +90,7 @@ impl Player for OnEngine {
             Action::Progress { lease, report } => engine.progress(id, lease, report).await,
             Action::Cancel { reason } => engine.cancel(id, reason.map(String::from)).await,
             Action::Replay => engine.replay(id).await,
+            Action::Redrive { to } => engine.redrive(id, to).await,
             Action::Archive => engine.archive(id).await,
             Action::Unarchive => engine.unarchive(id).await,
             Action::RunNow => engine.run_now(id).await,

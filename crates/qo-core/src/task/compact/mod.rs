@@ -112,7 +112,7 @@ pub(super) fn id_behind_flags(bytes: &[u8]) -> Option<TaskId> {
     Some(TaskId::from_bytes(reader.array().ok()?))
 }
 
-/// Whether this form can represent the whole record. It has no room for logs and for the author of an event: few tasks have one, and earlier versions,
+/// Whether this form can represent the whole record. It has no room for logs, the author of an event and the queue of a submit: few tasks have one, and earlier versions,
 /// which refuse a form that they do not know, keep an unknown field of JSON. A record that another program wrote may be unusual in ways other
 /// than unknown fields.
 fn fits(task: &Task) -> bool {
@@ -127,6 +127,7 @@ fn fits(task: &Task) -> bool {
     task.extra.is_empty()
         && task.log_index.is_none()
         && task.logs.is_none()
+        && task.idempotency_queue.is_none()
         && task.retry_policy.extra.is_empty()
         && task
             .events

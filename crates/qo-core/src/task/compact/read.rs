@@ -106,6 +106,7 @@ impl<'a> Reader<'a> {
             last_error,
             idempotency_key,
             idempotency_scope,
+            idempotency_queue: None,
             idempotency_until,
             idempotency_hold: idempotency_hold.unwrap_or_default(),
             tags: tags.unwrap_or_default(),

@@ -11,6 +11,8 @@ pub(crate) struct ModelTask {
     pub(crate) priority: u8,
     pub(crate) key: Option<usize>,
     pub(crate) key_until: Option<i64>,
+    /// The queue of its submit, in which its key holds.
+    pub(crate) home: usize,
     pub(crate) status: Status,
     pub(crate) before_archive: Status,
     pub(crate) available_at: i64,
@@ -86,7 +88,7 @@ impl Model {
         }
         // A key belongs to the task that was submitted with it last.
         let same_key =
-            |task: &&ModelTask| new.key.is_some() && task.key == new.key && task.queue == new.queue;
+            |task: &&ModelTask| new.key.is_some() && task.key == new.key && task.home == new.home;
         let holder = self
             .tasks
             .iter()
@@ -223,7 +225,7 @@ impl ModelTask {
     }
 
     /// How a pending task ends that was not claimed in time: whichever of the two ends comes first decides.
-    fn overdue(&self, now: i64) -> Option<Status> {
+    pub(crate) fn overdue(&self, now: i64) -> Option<Status> {
         let expired = self.expires_at.map(|at| (at, Status::Cancelled));
         let waited = (self.max_wait).map(|wait| (self.available_at + wait, Status::Failed));
         let ends = expired.into_iter().chain(waited);

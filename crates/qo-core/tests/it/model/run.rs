@@ -84,7 +84,8 @@ impl ModelRun {
         let allowed = match &request {
             Request::Purge(_)
             | Request::Task {
-                action: Action::Replay | Action::Archive | Action::Unarchive,
+                action:
+                    Action::Replay | Action::Redrive { .. } | Action::Archive | Action::Unarchive,
                 ..
             } => true,
             Request::Task {
@@ -166,6 +167,7 @@ impl ModelRun {
                 priority,
                 key,
                 key_until: key_until.filter(|_| key.is_some()),
+                home: queue,
                 status: Status::Pending,
                 before_archive: Status::Failed,
                 available_at,
@@ -404,6 +406,30 @@ impl ModelRun {
                 });
                 (Action::RunNow, accepted)
             }
+            2 => {
+                let to = usize::from(a >> 4) % 2;
+                let accepted = task.is_some_and(|task| {
+                    let is_pending = task.status == Status::Pending;
+                    let accepted = (task.status == Status::Failed
+                        || is_pending && task.overdue(now).is_none())
+                        && task.ordering_key.is_none()
+                        && task.queue != to;
+                    if accepted {
+                        task.queue = to;
+                        task.set_due(if is_pending { i64::MIN } else { now });
+                    }
+                    if accepted && !is_pending {
+                        task.status = Status::Pending;
+                        task.expires_at = None;
+                        task.max_wait = None;
+                        task.retries = 0;
+                        task.explained += 1;
+                    }
+                    accepted
+                });
+                let to = QUEUES[to].parse().unwrap();
+                (Action::Redrive { to }, accepted)
+            }
             3 => {
                 let accepted = task.is_some_and(|task| {
                     let accepted = task.status == Status::Archived;
@@ -547,6 +573,7 @@ impl ModelRun {
                 return Err(format!("task {} is lost", expected.id));
             };
             let actual = (
+                task.queue.as_str(),
                 task.status,
                 task.attempt,
                 task.retry_count,
@@ -556,6 +583,7 @@ impl ModelRun {
             );
             let running = expected.status == Status::Running;
             let wanted = (
+                QUEUES[expected.queue],
                 expected.status,
                 expected.attempt,
                 expected.retries,
@@ -628,7 +656,7 @@ impl ModelRun {
             for key in 0..3 {
                 let name = format!("key-{key}");
                 let holding = self.state.tasks().filter(|task| {
-                    task.queue.as_str() == queue
+                    (task.idempotency_queue.as_ref().unwrap_or(&task.queue)).as_str() == queue
                         && task
                             .idempotency_key
                             .as_ref()

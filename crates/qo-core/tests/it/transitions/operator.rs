@@ -1,6 +1,6 @@
 use qo_core::task::{decode, decode_compact, encode, encode_compact};
 use qo_core::transition::submit;
-use qo_core::{Action, Actor, Rejection, Status, Submission};
+use qo_core::{Action, Actor, Rejection, Status, Submission, Task};
 
 use super::{apply, assert_rejected};
 use crate::support::{at, claim, in_status, op, submission};
@@ -25,18 +25,19 @@ fn a_replay_starts_over_but_never_repeats_an_attempt_number() {
     }
 }
 
+/// A task that is due in a minute, and expires half a minute later.
+fn waiting() -> Task {
+    let submission = Submission {
+        available_at: Some(at(60_000)),
+        expires_at: Some(at(90_000)),
+        ..submission(1)
+    };
+    submit(submission, op(1), at(0)).unwrap()
+}
+
 #[test]
 fn a_waiting_task_can_be_made_due_and_a_due_one_cannot() {
-    let waiting = submit(
-        Submission {
-            available_at: Some(at(60_000)),
-            expires_at: Some(at(90_000)),
-            ..submission(1)
-        },
-        op(1),
-        at(0),
-    )
-    .unwrap();
+    let waiting = waiting();
     let task = apply(&waiting, Action::RunNow, at(50));
     assert_eq!(
         (task.status, task.available_at, task.attempt),
@@ -186,4 +187,148 @@ fn a_failed_task_that_stops_its_key_can_be_cancelled_or_replayed_but_not_put_awa
     assert!(settled.is_settled());
     assert_eq!(apply(&settled, Action::Replay, at(60)).ordering_turn, 1);
     apply(&settled, Action::Archive, at(50));
+}
+
+mod redrive {
+    use qo_core::QueueName;
+    use qo_core::task::{IdempotencyScope, OrderingRule};
+    use qo_core::transition::Idempotency;
+
+    use super::*;
+
+    fn to(queue: &str) -> Action {
+        let to = queue.parse().unwrap();
+        Action::Redrive { to }
+    }
+
+    fn queue(text: &str) -> QueueName {
+        text.parse().unwrap()
+    }
+
+    fn keyed(scope: IdempotencyScope) -> Task {
+        let idempotency = Some(Idempotency {
+            key: "order-7".parse().unwrap(),
+            scope,
+            until: None,
+        });
+        let submission = Submission {
+            idempotency,
+            ..submission(1)
+        };
+        submit(submission, op(1), at(0)).unwrap()
+    }
+
+    #[test]
+    fn a_waiting_task_keeps_its_due_time_and_its_retries() {
+        let mut waiting = waiting();
+        waiting.retry_count = 2;
+        let moved = apply(&waiting, to("bulk"), at(50));
+        assert_eq!(
+            (moved.status, moved.queue.as_str()),
+            (Status::Pending, "bulk")
+        );
+        assert_eq!(
+            (moved.retry_count, moved.expires_at),
+            (2, waiting.expires_at)
+        );
+        // Its old entry has another key, even if it comes back.
+        assert_eq!(moved.available_at, at(60_001));
+        let back = apply(&moved, to("default"), at(60));
+        assert_eq!(
+            (back.queue.as_str(), back.available_at),
+            ("default", at(60_002))
+        );
+        let event = moved.events.last().unwrap();
+        assert_eq!(
+            event.action.map(qo_core::task::EventAction::name),
+            Some("redriven")
+        );
+        assert_eq!(
+            event.error.as_deref(),
+            Some("moved from queue default to bulk")
+        );
+        let expired = Rejection::Expired {
+            expires_at: at(90_000),
+        };
+        assert_rejected(&waiting, to("bulk"), at(90_000), &expired);
+    }
+
+    #[test]
+    fn a_failed_task_starts_over() {
+        let failed = in_status(Status::Failed);
+        let moved = apply(&failed, to("bulk"), at(50_000));
+        let mut expected = apply(&failed, Action::Replay, at(50_000));
+        expected.queue = queue("bulk");
+        expected.events = moved.events.clone();
+        assert_eq!(moved, expected);
+        assert_eq!(
+            apply(&moved, claim(2), at(50_000)).attempt,
+            failed.attempt + 1
+        );
+    }
+
+    #[test]
+    fn a_repeated_request_changes_nothing_even_if_the_task_has_failed_there() {
+        let there = Rejection::AlreadyInQueue {
+            queue: queue("default"),
+        };
+        for status in [Status::Pending, Status::Failed] {
+            assert_rejected(&in_status(status), to("default"), at(9_999), &there);
+        }
+    }
+
+    #[test]
+    fn running_completed_cancelled_and_archived_tasks_stay() {
+        let statuses = [
+            Status::Running,
+            Status::Completed,
+            Status::Cancelled,
+            Status::Archived,
+        ];
+        for status in statuses {
+            let reason = Rejection::WrongStatus {
+                action: "redrive",
+                status,
+            };
+            assert_rejected(&in_status(status), to("bulk"), at(9), &reason);
+        }
+    }
+
+    #[test]
+    fn a_task_with_an_ordering_key_stays() {
+        let ordering = Some(OrderingRule {
+            key: "customer-7".parse().unwrap(),
+            on_failure: qo_core::task::OnFailure::Continue,
+        });
+        let submission = Submission {
+            ordering,
+            ..submission(1)
+        };
+        let task = submit(submission, op(1), at(0)).unwrap();
+        let reason = Rejection::InLine { action: "redrive" };
+        assert_rejected(&task, to("bulk"), at(9), &reason);
+    }
+
+    #[test]
+    fn a_key_stays_in_the_queue_of_the_submit() {
+        for scope in [IdempotencyScope::Queue, IdempotencyScope::Type] {
+            let task = keyed(scope);
+            let moved = apply(&task, to("bulk"), at(9));
+            assert_eq!(moved.scoped_key(), task.scoped_key());
+            assert_eq!(moved.min_reader, 3, "an older version would look in bulk");
+            let moved_again = apply(&moved, to("third"), at(10));
+            assert_eq!(moved_again.scoped_key(), task.scoped_key());
+            let back = apply(&moved_again, to("default"), at(11));
+            assert_eq!(back.scoped_key(), task.scoped_key());
+            assert_eq!(back.idempotency_queue, None);
+            for task in [moved, back] {
+                assert_eq!(decode(&encode(&task).unwrap()).unwrap(), task);
+                let compact = encode_compact(&task, true).unwrap();
+                assert_eq!(decode_compact(&compact).unwrap(), task);
+            }
+        }
+        let global = keyed(IdempotencyScope::Global);
+        let moved = apply(&global, to("bulk"), at(9));
+        assert_eq!((moved.idempotency_queue, moved.min_reader), (None, 0));
+    }
 }

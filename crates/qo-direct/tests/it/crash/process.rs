@@ -175,6 +175,10 @@ impl Process {
         self.recorded.replay(id).await
     }
 
+    pub(super) async fn redrive(&self, id: TaskId, to: &str) -> Result<Task, EngineError> {
+        self.recorded.redrive(id, to.parse().unwrap()).await
+    }
+
     pub(super) async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
         self.recorded.archive(id).await
     }

@@ -75,6 +75,10 @@ scenarios![
     snooze,
     release,
     replay,
+    redrive_due,
+    redrive_delayed,
+    redrive_failed,
+    redrive_and_back,
     archive,
     unarchive,
     purge,
@@ -377,6 +381,64 @@ async fn replay(stage: &Stage) -> ProgramResult {
     let again = stage.claim().await?;
     expect(again.attempt == 2, "attempt 2")?;
     stage.actor.complete(&again, large("again")).await?;
+    Ok(())
+}
+
+async fn redrive_due(stage: &Stage) -> ProgramResult {
+    let id = stage.actor.submit(stage.keyed()).await?.task.id;
+    stage.arm();
+    let task = stage.actor.redrive(id, "elsewhere").await?;
+    expect_status(&task, Status::Pending)?;
+    let again = stage.actor.submit(stage.keyed()).await?;
+    expect(
+        again.duplicate && again.task.id == id,
+        "the key in the queue of the submit",
+    )?;
+    let task = stage.claim().await?;
+    expect(task.queue.as_str() == "elsewhere", "the other queue")?;
+    stage.actor.complete(&task, small()).await?;
+    Ok(())
+}
+
+async fn redrive_delayed(stage: &Stage) -> ProgramResult {
+    let request = SubmitRequest {
+        available: When::InMillis(20_000),
+        ..stage.request()
+    };
+    let submitted = stage.actor.submit(request).await?.task;
+    stage.arm();
+    let task = stage.actor.redrive(submitted.id, "elsewhere").await?;
+    expect_status(&task, Status::Pending)?;
+    let task = stage.claim().await?;
+    expect(
+        task.started_at
+            .is_some_and(|at| at > submitted.available_at),
+        "it when it was due",
+    )?;
+    stage.actor.complete(&task, small()).await?;
+    Ok(())
+}
+
+async fn redrive_failed(stage: &Stage) -> ProgramResult {
+    let task = stage.claimed().await?;
+    stage.actor.fail(&task, FailureKind::Permanent).await?;
+    stage.arm();
+    let task = stage.actor.redrive(task.id, "elsewhere").await?;
+    expect_status(&task, Status::Pending)?;
+    let again = stage.claim().await?;
+    expect(again.attempt == 2, "attempt 2")?;
+    stage.actor.complete(&again, small()).await?;
+    Ok(())
+}
+
+async fn redrive_and_back(stage: &Stage) -> ProgramResult {
+    let id = stage.submitted().await?;
+    stage.arm();
+    stage.actor.redrive(id, "elsewhere").await?;
+    stage.actor.redrive(id, "default").await?;
+    let task = stage.claim().await?;
+    expect(task.queue.as_str() == "default", "its first queue")?;
+    stage.actor.complete(&task, small()).await?;
     Ok(())
 }
 

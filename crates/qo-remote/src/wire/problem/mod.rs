@@ -100,6 +100,14 @@ pub enum Condition {
     StopsLine {
         action: String,
     },
+    /// The task has an ordering key, so it stays in its queue.
+    InLine {
+        action: String,
+    },
+    /// The task is in this queue already.
+    AlreadyInQueue {
+        queue: QueueName,
+    },
     /// Too many tasks with this ordering key wait.
     LineFull {
         limit: u64,
@@ -313,6 +321,10 @@ impl Condition {
             Self::OutOfBounds { .. } => ("out_of_bounds", 422, "A value is out of bounds"),
             Self::BadRetryPolicy { .. } => ("bad_retry_policy", 422, "The retry policy is invalid"),
             Self::StopsLine { .. } => ("stops_line", 409, "The task stops its ordering key"),
+            Self::InLine { .. } => ("in_line", 409, "The task has an ordering key"),
+            Self::AlreadyInQueue { .. } => {
+                ("already_in_queue", 409, "The task is already in this queue")
+            }
             Self::LineFull { .. } => (
                 "line_full",
                 429,

@@ -127,6 +127,12 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
         Condition::StopsLine { action } => Rejection::StopsLine {
             action: static_text(action)?,
         },
+        Condition::InLine { action } => Rejection::InLine {
+            action: static_text(action)?,
+        },
+        Condition::AlreadyInQueue { queue } => Rejection::AlreadyInQueue {
+            queue: queue.clone(),
+        },
         Condition::QueueFull { queue, limit } => Rejection::QueueFull {
             queue: queue.clone(),
             limit: *limit,

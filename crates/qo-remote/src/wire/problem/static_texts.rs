@@ -43,6 +43,7 @@ const TEXTS: &[&str] = &[
     "run now",
     "amend",
     "replay",
+    "redrive",
     "archive",
     "unarchive",
     "purge",

@@ -37,6 +37,11 @@ fn every_error() -> Vec<EngineError> {
             lease_expires_at: at,
         }
         .into(),
+        Rejection::InLine { action: "redrive" }.into(),
+        Rejection::AlreadyInQueue {
+            queue: "bulk".parse().unwrap(),
+        }
+        .into(),
         Rejection::CancelAlreadyRequested.into(),
         Rejection::AttemptsUsedUp.into(),
         Rejection::PayloadTooLarge {

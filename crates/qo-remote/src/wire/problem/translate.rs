@@ -100,6 +100,12 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
         Rejection::StopsLine { action } => Condition::StopsLine {
             action: (*action).to_owned(),
         },
+        Rejection::InLine { action } => Condition::InLine {
+            action: (*action).to_owned(),
+        },
+        Rejection::AlreadyInQueue { queue } => Condition::AlreadyInQueue {
+            queue: queue.clone(),
+        },
         Rejection::QueueFull { queue, limit } => Condition::QueueFull {
             queue: queue.clone(),
             limit: *limit,

@@ -28,7 +28,7 @@ const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', '
 export class HttpSource {
   kind = 'http';
   counter = new Counter();
-  actions = ['replay', 'run_now', 'cancel', 'archive', 'unarchive', 'purge'];
+  actions = ['replay', 'redrive', 'run_now', 'cancel', 'archive', 'unarchive', 'purge'];
   #client;
   #overview;
   #stats;
@@ -198,13 +198,13 @@ export class HttpSource {
     return (Array.isArray(response) ? response : response.workers).map(readWorker);
   }
 
-  async act(kind, id, { reason } = {}) {
+  async act(kind, id, { reason, to } = {}) {
     this.#requireWritable();
     if (kind === 'purge') {
       await this.#client.request('DELETE', `/v1/tasks/${id}`);
       return undefined;
     }
-    const body = kind === 'cancel' ? JSON.stringify(reason ? { reason } : {}) : undefined;
+    const body = kind === 'cancel' ? JSON.stringify(reason ? { reason } : {}) : kind === 'redrive' ? JSON.stringify({ to }) : undefined;
     this.#record = readRecord(await this.#client.request('POST', `/v1/tasks/${id}/${kind}`, body));
     return viewOf(this.#record);
   }
@@ -229,8 +229,9 @@ export class HttpSource {
   }
 
   async #bulk(kind, tasks, options) {
-    if (!this.#takesIds) return actOneByOne(this, kind, tasks, { signal: options.signal });
-    const body = { operation: kind, filter: { ids: tasks.map((task) => task.id) }, ...(options.reason ? { reason: options.reason } : {}) };
+    const { reason, to, signal } = options;
+    if (!this.#takesIds) return actOneByOne(this, kind, tasks, { signal, reason, to });
+    const body = { operation: kind, filter: { ids: tasks.map((task) => task.id) }, reason, to };
     let response;
     try {
       response = JSON.parse(await this.#client.request('POST', '/v1/bulk', JSON.stringify(body)));

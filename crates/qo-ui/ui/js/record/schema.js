@@ -78,6 +78,7 @@ export const TASK = [
   optional('last_error', text),
   optional('idempotency_key', text),
   nonDefault('idempotency_scope', text, '"queue"'),
+  optional('idempotency_queue', text),
   optional('idempotency_until', time),
   nonDefault('idempotency_hold', text, '"kept"'),
   nonDefault('tags', listOf(text), '[]'),

@@ -14,6 +14,8 @@ export const INLINE_PAYLOAD_MAX_BYTES = 64 * 1024;
 const TIME_MAX = 253_402_300_799_999;
 const ENDS = ['completed', 'failed', 'cancelled'];
 const MADE_DUE = 'made due at once';
+/** The reader of tasks with a key that were moved to another queue. */
+const MOVED_READER = 3;
 
 /** The transition is not allowed. Nothing has changed. */
 export class Rejected extends Error {
@@ -32,7 +34,8 @@ export function possibleActions(task, now) {
     archive: ended && !stops,
     unarchive: task.status === 'archived',
     cancel: task.status === 'pending' || (task.status === 'running' && !task.cancel_requested) || stops,
-    run_now: task.status === 'pending' && task.available_at > now && !(task.expires_at <= now),
+    run_now: task.status === 'pending' && task.available_at > now && !isExpired(task, now),
+    redrive: (task.status === 'failed' || (task.status === 'pending' && !isExpired(task, now))) && task.ordering_key === undefined,
     purge: (ended && !stops) || task.status === 'archived',
   };
 }
@@ -42,10 +45,23 @@ export function stopsLine(task) {
   return task.status === 'failed' && task.ordering_key !== undefined && task.ordering_on_failure === 'stop';
 }
 
+/** The end of the time in which a pending task can be claimed. */
+function pendingUntil({ expires_at: expiresAt, max_wait_ms: maxWait, available_at: availableAt }) {
+  const ends = [expiresAt, maxWait === undefined ? undefined : availableAt + maxWait].filter((end) => end !== undefined);
+  return ends.length > 0 ? Math.min(...ends) : undefined;
+}
+
+const isExpired = (task, now) => pendingUntil(task) <= now;
+
+function requireUnexpired(record, now) {
+  const until = pendingUntil({ expires_at: record.time('expires_at'), max_wait_ms: record.get('max_wait_ms') ?? undefined, available_at: record.time('available_at') });
+  if (until <= now) throw new Rejected(`the task expired at ${timeText(until)}`);
+}
+
 /**
  * Applies an action to a record.
  * @param {TaskRecord} before
- * @param {{kind: string, reason?: string | null, by?: string}} action
+ * @param {{kind: string, reason?: string | null, to?: string, by?: string}} action
  * @param {string} op the operation id
  * @param {number} now milliseconds, on the store's clock
  */
@@ -75,8 +91,7 @@ export function apply(before, action, op, now) {
 const CHANGES = {
   run_now(record, from, now) {
     if (from !== 'pending') throw wrongStatus('run now', from);
-    const expiresAt = record.time('expires_at');
-    if (expiresAt !== undefined && expiresAt <= now) throw new Rejected(`the task expired at ${timeText(expiresAt)}`);
+    requireUnexpired(record, now);
     const availableAt = record.time('available_at');
     if (availableAt <= now) throw new Rejected(`the task has been due since ${timeText(availableAt)}`);
     record.set('available_at', timeText(now));
@@ -102,14 +117,25 @@ const CHANGES = {
 
   replay(record, from, now) {
     if (!ENDS.includes(from)) throw wrongStatus('replay', from);
-    record.set('status', 'pending');
-    // Each due time is unique, because index entries contain it.
-    const dueAt = Math.min(Math.max(now, record.time('available_at') + 1), TIME_MAX);
-    record.set('available_at', timeText(dueAt));
-    record.set('retry_count', 0);
-    const cleared = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'max_wait_ms', 'output', 'output_ref'];
-    for (const name of cleared) record.set(name, undefined);
+    startOver(record, now);
     return { action: 'replayed' };
+  },
+
+  redrive(record, from, now, { to }) {
+    if (from !== 'pending' && from !== 'failed') throw wrongStatus('redrive', from);
+    if (record.get('ordering_key') != null) throw new Rejected('cannot redrive a task with an ordering key: its place is in the line of its queue');
+    const queue = record.get('queue') ?? 'default';
+    if (queue === to) throw new Rejected(`the task is already in the queue ${to}`);
+    if (from === 'pending') requireUnexpired(record, now);
+    if (from === 'failed') startOver(record, now);
+    else setDue(record, record.time('available_at'));
+    record.set('queue', to);
+    if (record.get('idempotency_key') != null && record.get('idempotency_scope') !== 'global') {
+      const home = record.get('idempotency_queue') ?? queue;
+      record.set('idempotency_queue', home === to ? undefined : home);
+      record.set('min_reader', Math.max(record.get('min_reader') ?? 0, MOVED_READER));
+    }
+    return { action: 'redriven', error: `moved from queue ${queue} to ${to}` };
   },
 
   archive(record, from) {
@@ -125,6 +151,20 @@ const CHANGES = {
     return { action: 'unarchived' };
   },
 };
+
+function startOver(record, now) {
+  record.set('status', 'pending');
+  setDue(record, now);
+  record.set('retry_count', 0);
+  const cleared = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'max_wait_ms', 'output', 'output_ref'];
+  for (const name of cleared) record.set(name, undefined);
+}
+
+/** Each due time is later than the one before, because index entries contain it. */
+function setDue(record, at) {
+  const dueAt = Math.min(Math.max(at, record.time('available_at') + 1), TIME_MAX);
+  record.set('available_at', timeText(dueAt));
+}
 
 /** The record of a new task. `input` and `retry_policy` of the request are JSON texts. */
 export function submit(request, id, op, now) {

@@ -27,7 +27,7 @@ export class S3Source {
   kind = 's3';
   counter = new Counter();
   mayWrite = true;
-  actions = ['replay', 'run_now', 'cancel', 'archive', 'unarchive'];
+  actions = ['replay', 'redrive', 'run_now', 'cancel', 'archive', 'unarchive'];
   #client;
   #cache;
   #walk;
@@ -160,9 +160,9 @@ export class S3Source {
     return workers.filter(Boolean);
   }
 
-  async act(kind, id, { reason } = {}) {
+  async act(kind, id, { reason, to } = {}) {
     this.#requireWritable();
-    const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason, by: ACTOR }, op, now));
+    const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason, to, by: ACTOR }, op, now));
     this.#cache.forget(id);
     return record.view();
   }

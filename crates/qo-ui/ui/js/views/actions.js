@@ -4,6 +4,7 @@ import { Counter } from '../counter.js';
 import { h } from '../dom.js';
 import { dollars, number, plural } from '../format.js';
 import { go } from '../router.js';
+import { isName } from '../record/keys.js';
 import { possibleActions } from '../record/transitions.js';
 import { problem, sentence } from '../widgets/basics.js';
 import { confirm, dialog } from '../widgets/dialog.js';
@@ -11,6 +12,7 @@ import { toast } from '../widgets/toast.js';
 
 export const ACTIONS = {
   replay: { label: 'Replay', done: 'Replayed', effect: 'runs again with all its retries; its output is deleted' },
+  redrive: { label: 'Move', done: 'Moved', effect: 'moves to the other queue; a failed one runs again there with all its retries', asksQueue: true },
   run_now: { label: 'Run now', done: 'Made due', effect: 'becomes due now' },
   cancel: { label: 'Cancel', done: 'Cancelled', effect: 'is cancelled; if it is running, its worker is asked to stop', destructive: true },
   archive: { label: 'Archive', done: 'Archived', effect: 'is archived and can be restored later' },
@@ -28,8 +30,13 @@ export function actionsFor(source, task) {
 
 /** Applies an action to one task, after confirmation if it is destructive. */
 export async function actOnTask(app, kind, task) {
-  const { label, done } = ACTIONS[kind];
+  const { label, done, asksQueue } = ACTIONS[kind];
   let reason;
+  let to;
+  if (asksQueue) {
+    to = await askQueue(app, `${label} ${task.task_type} ${task.id.slice(0, 8)} to another queue`, task.queue);
+    if (!to) return;
+  }
   const lines = {
     cancel: task.status === 'running'
       ? 'The worker is asked to stop and learns of it at its next lease renewal. If it completes the task before that, the task is completed.'
@@ -45,7 +52,7 @@ export async function actOnTask(app, kind, task) {
     ({ reason } = answer);
   }
   await app.attempt(async () => {
-    const changed = await app.source.act(kind, task.id, { reason });
+    const changed = await app.source.act(kind, task.id, { reason, to });
     toast(kind === 'cancel' && changed.status === 'running' ? 'Asked the worker to stop' : `${done} ${task.id.slice(0, 8)}`);
     if (kind === 'purge') go('tasks');
   });
@@ -59,20 +66,22 @@ export async function actOnTask(app, kind, task) {
  * @param {(options: object) => Promise<object[]>} find
  */
 export async function actOnMany(app, kind, words, find) {
-  const { label, destructive } = ACTIONS[kind];
+  const { label, destructive, asksQueue } = ACTIONS[kind];
   const stop = new AbortController();
-  await dialog(`${label} ${words}?`, (close) => {
+  const to = asksQueue ? await askQueue(app, `${label} ${words} to another queue`) : undefined;
+  if (asksQueue && !to) return;
+  await dialog(`${label} ${words}${to ? ` to queue ${to}` : ''}?`, (close) => {
     const body = h('div', { class: 'bulk', 'aria-live': 'polite' }, h('p', {}, 'Searching…'));
     const proceed = h('button', { type: 'button', class: destructive ? 'danger' : 'primary', disabled: true }, label);
     const leave = h('button', { type: 'button', autofocus: true, on: { click: () => close() } }, 'Go back');
-    prepare(app, kind, words, find, { stop, body, proceed }).then((tasks) => {
+    prepare(app, kind, words, find, { stop, body, proceed, to }).then((tasks) => {
       if (!tasks?.length) return;
       proceed.textContent = `${label} ${plural(tasks.length, 'task')}`;
       proceed.onclick = async () => {
         proceed.remove();
         leave.textContent = 'Stop';
         leave.focus();
-        await execute(app, kind, tasks, { stop, body });
+        await execute(app, kind, tasks, { stop, body, to });
         leave.textContent = 'Close';
         app.refresh({ force: true });
       };
@@ -84,13 +93,34 @@ export async function actOnMany(app, kind, words, find) {
   stop.abort();
 }
 
-async function prepare(app, kind, words, find, { stop, body, proceed }) {
+/** Asks for the queue to which tasks are moved. Returns undefined if the answer is to go back. */
+async function askQueue(app, title, from) {
+  const known = (app.memory.overview?.queues ?? []).map(({ queue }) => queue).filter((name) => name && name !== from);
+  const input = h('input', { name: 'to', id: 'to-queue', type: 'text', autofocus: true, autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', maxlength: 64, list: 'to-queues' });
+  const note = h('p', { class: 'error-text', role: 'alert' });
+  return dialog(title, (close) => {
+    const submit = (event) => {
+      event.preventDefault();
+      const name = input.value.trim();
+      const wrong = !isName(name) ? 'A queue name has 1 to 64 letters, digits, dots, dashes and underscores, and does not start with a dot.' : name === from ? 'The task is in this queue already.' : undefined;
+      note.textContent = wrong ?? '';
+      if (!wrong) close(name);
+    };
+    return [h('form', { on: { submit } },
+      h('div', { class: 'dialog-body' },
+        h('label', { class: 'field', for: 'to-queue' }, h('span', {}, 'Queue'), input),
+        h('datalist', { id: 'to-queues' }, known.map((name) => h('option', { value: name }))), note),
+      h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Go back'), h('button', { type: 'submit', class: 'primary' }, 'Continue')))];
+  });
+}
+
+async function prepare(app, kind, words, find, { stop, body, proceed, to }) {
   const found = await find({
     signal: stop.signal,
     onProgress: ({ examined, matched }) => body.replaceChildren(h('p', {}, `${plural(examined, 'task')} checked, ${number(matched)} match…`)),
   });
   if (stop.signal.aborted) return undefined;
-  const tasks = found.filter((task) => actionsFor(app.source, task).includes(kind));
+  const tasks = found.filter((task) => task.queue !== to && actionsFor(app.source, task).includes(kind));
   const counts = new Map();
   for (const task of found) counts.set(task.status, (counts.get(task.status) ?? 0) + 1);
   const parts = [...counts].map(([status, many]) => `${number(many)} ${status}`).join(', ');
@@ -98,7 +128,7 @@ async function prepare(app, kind, words, find, { stop, body, proceed }) {
   show(body,
     h('p', { class: 'filter-words' }, sentence(words)),
     h('p', {}, h('strong', { class: 'preview' }, `${plural(found.length, 'task matches', 'tasks match')}`), found.length > 0 ? `: ${parts}.` : '.'),
-    found.length > tasks.length && h('p', {}, `${plural(found.length - tasks.length, 'task is', 'tasks are')} skipped, because the action does not apply to their status.`),
+    found.length > tasks.length && h('p', {}, `${plural(found.length - tasks.length, 'task is', 'tasks are')} skipped, ${to ? 'because the action does not apply to their status, they have an ordering key, or they are in this queue already.' : 'because the action does not apply to their status.'}`),
     tasks.length > 0 && h('p', {}, `Each task ${ACTIONS[kind].effect}.`),
     cost > 0 && h('p', { class: 'faint' }, `At most ${dollars(cost)} at S3 prices.`),
     tasks.length > TYPED_FROM ? typedCount(tasks.length, proceed) : undefined);
@@ -113,7 +143,7 @@ function typedCount(many, proceed) {
     h('input', { name: 'count', inputmode: 'numeric', autocomplete: 'off', on: { input: check } }));
 }
 
-async function execute(app, kind, tasks, { stop, body }) {
+async function execute(app, kind, tasks, { stop, body, to }) {
   const bar = h('progress', { max: tasks.length, value: 0, 'aria-label': 'Progress' });
   const line = h('p', {}, `0 of ${number(tasks.length)}`);
   body.replaceChildren(bar, line);
@@ -122,6 +152,7 @@ async function execute(app, kind, tasks, { stop, body }) {
   try {
     report = await app.source.actOnAll(kind, tasks, {
       signal: stop.signal,
+      to,
       onProgress: (progress) => {
         ({ finished } = progress);
         bar.value = finished;

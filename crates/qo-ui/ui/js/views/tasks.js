@@ -157,7 +157,7 @@ export class TasksView {
   /** Whether an action applies to the tasks of this tab. */
   #isOffered(kind) {
     const by = {
-      replay: ['all', 'completed', 'failed', 'cancelled'], run_now: ['all', 'scheduled'], cancel: ['all', 'due', 'scheduled', 'running'],
+      replay: ['all', 'completed', 'failed', 'cancelled'], redrive: ['due', 'scheduled', 'failed'], run_now: ['all', 'scheduled'], cancel: ['all', 'due', 'scheduled', 'running'],
       archive: ['all', 'completed', 'failed', 'cancelled'], unarchive: ['archived'], purge: ['completed', 'failed', 'cancelled', 'archived'],
     };
     // A status in the search overrides the tab.

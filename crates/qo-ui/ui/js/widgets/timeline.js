@@ -42,6 +42,7 @@ const LABELS = {
   run_now: 'Made due',
   amended: 'Changed by another submit',
   replayed: 'Replayed',
+  redriven: 'Moved',
   archived: 'Archived',
 };
 

@@ -148,7 +148,7 @@ test('work runs with limited concurrency and results are in order', async () => 
 });
 
 test('the action of an event comes from the record', () => {
-  for (const action of ['submitted', 'claimed', 'released', 'snoozed', 'completed', 'failed', 'lease_expired', 'expired', 'cancel_requested', 'cancelled', 'run_now', 'replayed', 'archived', 'unarchived']) {
+  for (const action of ['submitted', 'claimed', 'released', 'snoozed', 'completed', 'failed', 'lease_expired', 'expired', 'cancel_requested', 'cancelled', 'run_now', 'replayed', 'redriven', 'archived', 'unarchived']) {
     assert.equal(actionOf({ action, from: 'running', to: 'pending', error: 'any text' }), action);
   }
   const ended = (action) => ({ action, from: 'running', to: 'pending', error: 'why' });

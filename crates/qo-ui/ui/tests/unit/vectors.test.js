@@ -14,12 +14,13 @@ const vectors = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.js
 test('transitions match the core', () => {
   let accepted = 0;
   const { op, tasks, cases, ...texts } = vectors('transitions');
-  for (const { task, action, reason, by, now, outcome } of cases) {
-    const label = `${action} of ${task} at ${now}`;
+  for (const { task, action, reason, to, by, now, outcome } of cases) {
+    const label = `${action} of ${task} at ${now}${to ? ` to ${to}` : ''}`;
     const record = TaskRecord.read(tasks[task]);
     const at = Date.parse(now);
-    const change = () => apply(record, { kind: action, reason: texts[reason], by: by ?? undefined }, op, at);
-    assert.equal(possibleActions(record.view(), at)[action], outcome.rejected === undefined, label);
+    const change = () => apply(record, { kind: action, reason: texts[reason], to: to ?? undefined, by: by ?? undefined }, op, at);
+    const view = record.view();
+    assert.equal(possibleActions(view, at)[action] && view.queue !== to, outcome.rejected === undefined, label);
     if (outcome.rejected !== undefined) {
       assert.throws(change, (error) => error instanceof Rejected && error.message === outcome.rejected, label);
       continue;
