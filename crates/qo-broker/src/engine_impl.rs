@@ -15,7 +15,7 @@ use qo_core::{
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, ListPosition, Stats,
     SubmitRequest, Submitted, TaskOrder, TaskPage, TaskQuery, VersionedTask, WaitReason,
-    WorkerInfo,
+    WorkerInfo, WorkerRequest,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation, payload, worker_records};
@@ -354,12 +354,22 @@ impl Engine for BrokerEngine {
         worker_records::list(self.client()).await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
-        worker_records::put(self.client(), worker).await
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
+        let op = self.shared.runtime.new_op_id();
+        self.shared.workers.beat(self.client(), worker, op).await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        let op = self.shared.runtime.new_op_id();
+        worker_records::ask(self.client(), worker, request, op).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        worker_records::remove(self.client(), worker).await
+        self.shared.workers.remove(self.client(), worker).await
     }
 
     async fn set_pause(

@@ -55,6 +55,7 @@ pub use slate::SlateConfig;
 
 use qo_engine::EngineError;
 use qo_engine::watch::Watchers;
+use qo_engine::worker_records::WorkerRecords;
 
 use self::commit::{CommitLoop, LoopLinks};
 use self::inbox::{Outbox, lanes};
@@ -83,6 +84,7 @@ struct EngineShared {
     archive: Option<Arc<dyn Archive>>,
     watchers: Watchers,
     payload_guards: PayloadGuards,
+    workers: WorkerRecords,
 }
 
 /// Finished tasks that are no longer in the state.
@@ -129,6 +131,7 @@ impl BrokerEngine {
             archive,
             watchers,
             payload_guards: PayloadGuards::default(),
+            workers: WorkerRecords::default(),
         });
         let weak = Arc::downgrade(&shared);
         let removal = payload_removal::remove_dropped(dropped_ids, weak.clone());

@@ -206,6 +206,9 @@ fn hint(error: &Error) -> Option<String> {
     let text = match error {
         Error::Engine(EngineError::Rejected(rejection)) => return rejection_hint(rejection),
         Error::Engine(EngineError::Store(error)) => return store_hint(error),
+        Error::Engine(EngineError::WorkerNotFound { .. }) => {
+            "`qo workers` shows the workers of this queue"
+        }
         Error::Engine(EngineError::Unreadable { .. }) => {
             "run `qo doctor` to check the store; `qo history ID --versions` shows earlier versions if the bucket is versioned"
         }

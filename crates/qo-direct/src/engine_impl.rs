@@ -9,10 +9,11 @@ use qo_core::task::Event;
 use qo_core::{Json, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::watch::Watcher;
-use qo_engine::{Engine, EngineError, Operation};
+use qo_engine::{Engine, EngineError, Operation, worker_records};
+use qo_store::runtime::RuntimeExt;
 
 use super::DirectEngine;
 use super::claim::ClaimSink;
@@ -111,8 +112,17 @@ impl Engine for DirectEngine {
         self.list_workers().await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         self.put_worker(worker).await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        let op = self.runtime().new_op_id();
+        worker_records::ask(self.client(), worker, request, op).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {

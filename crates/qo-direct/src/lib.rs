@@ -93,6 +93,7 @@ pub use ordering::LINE_MAX_TASKS;
 pub use sweeper::{SweepNext, SweepReport};
 
 use qo_engine::watch::Watchers;
+use qo_engine::worker_records::WorkerRecords;
 
 use self::activity::Activity;
 use self::documents::Documents;
@@ -148,6 +149,7 @@ struct EngineShared {
     waits_ended: AtomicU64,
     documents: Documents,
     queue_settings: KnownSettings,
+    workers: WorkerRecords,
 }
 
 /// A task and the tag of its object.
@@ -186,6 +188,7 @@ impl DirectEngine {
                 watchers: Watchers::default(),
                 waits_ended: AtomicU64::new(0),
                 documents: Documents::default(),
+                workers: WorkerRecords::default(),
                 queue_settings: KnownSettings::default(),
                 index_gc,
                 signal,

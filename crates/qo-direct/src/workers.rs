@@ -1,8 +1,9 @@
 //! Registers workers, and updates the list of live workers when they start and stop.
 
 use qo_core::WorkerId;
-use qo_engine::api::WorkerInfo;
+use qo_engine::api::{WorkerInfo, WorkerRequest};
 use qo_engine::{EngineError, worker_records};
+use qo_store::runtime::RuntimeExt;
 
 use super::DirectEngine;
 
@@ -11,14 +12,20 @@ impl DirectEngine {
         worker_records::list(self.client()).await
     }
 
-    pub(super) async fn put_worker(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
-        worker_records::put(self.client(), worker).await?;
+    pub(super) async fn put_worker(
+        &self,
+        worker: &WorkerInfo,
+    ) -> Result<Option<WorkerRequest>, EngineError> {
+        let op = self.runtime().new_op_id();
+        let request = (self.shared.workers)
+            .beat(self.client(), worker, op)
+            .await?;
         self.add_own_worker(worker).await;
-        Ok(())
+        Ok(request)
     }
 
     pub(super) async fn remove_worker(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        worker_records::remove(self.client(), worker).await?;
+        self.shared.workers.remove(self.client(), worker).await?;
         self.forget_worker(worker).await;
         Ok(())
     }

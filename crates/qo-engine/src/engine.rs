@@ -13,7 +13,7 @@ use qo_core::{
 
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    Submitted, TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use crate::error::EngineError;
 use crate::operation::Operation;
@@ -121,8 +121,15 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Lists the registered workers.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError>;
 
-    /// Registers a worker, or renews its registration.
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError>;
+    /// Registers a worker, or renews its registration. Returns what an operator asks the worker to do.
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError>;
+
+    /// Asks a worker for something, or for nothing any more. It learns of it with its next heartbeat.
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError>;
 
     /// Removes a worker's registration.
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError>;

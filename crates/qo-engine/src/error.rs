@@ -1,7 +1,7 @@
 //! Errors of engine operations.
 
 use qo_core::pause::StoppedClaim;
-use qo_core::{DocumentId, QueueName, Rejection, TaskId, TaskType};
+use qo_core::{DocumentId, QueueName, Rejection, TaskId, TaskType, WorkerId};
 use qo_store::StoreError;
 use thiserror::Error;
 
@@ -84,6 +84,12 @@ pub enum EngineError {
     DocumentConflict {
         /// The document.
         id: DocumentId,
+    },
+    /// No worker of this name is registered.
+    #[error("there is no worker {worker}")]
+    WorkerNotFound {
+        /// The requested worker.
+        worker: WorkerId,
     },
     /// The engine was closed.
     #[error("the queue was closed; open it again")]

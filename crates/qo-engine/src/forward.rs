@@ -14,7 +14,7 @@ use qo_core::{Json, PauseNote, PauseTarget, Pauses, Task, TaskId, Timestamp, Wor
 
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
-    Submitted, TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    Submitted, TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -193,8 +193,17 @@ impl<F: ForwardingEngine> Engine for F {
             .await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         self.change(|engine| Box::pin(async move { engine.heartbeat(worker).await }))
+            .await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        self.change(|engine| Box::pin(async move { engine.ask_worker(worker, request).await }))
             .await
     }
 

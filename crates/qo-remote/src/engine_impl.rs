@@ -11,7 +11,7 @@ use qo_core::{
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -21,9 +21,9 @@ use url::form_urlencoded::Serializer;
 use super::http_request::HttpRequest;
 use super::{NoBody, RemoteEngine};
 use crate::wire::{
-    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, PauseBody, PausesResponse,
-    SettingsBody, SettingsEntry, SettingsResponse, SettingsWritten, StatsResponse, VERSIONS_MAX,
-    VersionsResponse, WaitsForResponse,
+    ClaimBody, ClaimResponse, HeartbeatResponse, ListQuery, OutcomeItem, PageResponse, PauseBody,
+    PausesResponse, SettingsBody, SettingsEntry, SettingsResponse, SettingsWritten, StatsResponse,
+    VERSIONS_MAX, VersionsResponse, WaitsForResponse,
 };
 
 /// The longest wait of one claim request. Proxies on the way often time out after 30 s.
@@ -229,9 +229,25 @@ impl Engine for RemoteEngine {
         Ok(response.workers)
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         let path = format!("/v1/workers/{}", worker.worker_id);
-        self.send(HttpRequest::put(path, worker)?).await
+        let request = HttpRequest::put(path, worker)?;
+        let body = self.connection().bytes(request).await?;
+        // A server responds with a body only if there is a request.
+        let response: HeartbeatResponse = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(response.request)
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        let name = (request.as_ref()).map_or("resume", |request| request.action.name());
+        let path = format!("/v1/workers/{worker}/{name}");
+        let mut http = HttpRequest::post(path, &NoBody {})?;
+        http.actor = request.and_then(|request| request.by);
+        self.connection().json(http).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {

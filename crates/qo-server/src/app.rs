@@ -10,6 +10,7 @@ use qo_store::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::activity::Activity;
+use crate::bulk_jobs::BulkJobs;
 use crate::claims::Claims;
 use crate::cluster::ClusterControl;
 use crate::config::{CountsFn, JobConfig, Limits, ServerConfig};
@@ -35,6 +36,7 @@ pub(crate) struct AppState {
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) activity: Activity,
+    pub(crate) bulk_jobs: BulkJobs,
     /// The bytes that request bodies may still take.
     pub(crate) body_room: Arc<Semaphore>,
     pub(crate) response_room: ResponseRoom,
@@ -79,6 +81,7 @@ impl App {
             )),
             metrics: Metrics::default(),
             activity: Activity::new(queue.now()),
+            bulk_jobs: BulkJobs::default(),
             body_room: Arc::new(Semaphore::new(room)),
             response_room: ResponseRoom::new(limits.responses_max_bytes),
             listeners: Arc::new(Semaphore::new(limits.listeners_max)),

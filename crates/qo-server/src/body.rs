@@ -61,7 +61,10 @@ pub(crate) trait RequestBody: DeserializeOwned {
 }
 
 impl RequestBody for BlobGcBody {}
-impl RequestBody for BulkBody {}
+impl RequestBody for BulkBody {
+    /// 100,000 ids.
+    const MAX_BYTES: usize = 8 * 1024 * 1024;
+}
 impl RequestBody for CancelBody {}
 impl RequestBody for ClaimBody {}
 impl RequestBody for MemberBody {}

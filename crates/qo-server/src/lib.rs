@@ -21,6 +21,7 @@ mod activity;
 mod app;
 mod author;
 mod body;
+mod bulk_jobs;
 mod claims;
 mod cluster;
 mod compression;

@@ -62,8 +62,22 @@ impl Queue {
         request: &BulkRequest,
         mut progress: impl FnMut(&BulkReport),
     ) -> BulkReport {
+        let goes_on = |report: &BulkReport| {
+            progress(report);
+            true
+        };
+        self.bulk_while(request, goes_on).await
+    }
+
+    /// Applies an operation to all tasks that the request selects, while `goes_on`, which is called after each task, returns true. Changes
+    /// under way are then finished and reported.
+    pub async fn bulk_while(
+        &self,
+        request: &BulkRequest,
+        mut goes_on: impl FnMut(&BulkReport) -> bool,
+    ) -> BulkReport {
         let mut report = BulkReport::default();
-        let enough = AtomicBool::new(false);
+        let (enough, too_many) = (AtomicBool::new(false), AtomicBool::new(false));
         let limit = request.limit.unwrap_or(u64::MAX);
         let (taken, more) = (AtomicU64::new(0), AtomicBool::new(false));
         let found = self
@@ -90,13 +104,14 @@ impl Queue {
                 Ok((id, Err(error))) => report.failed.push((id, error)),
             }
             report.matched += 1;
-            progress(&report);
-            if report.failed.len() >= FAILURES_MAX {
+            let is_full = report.failed.len() >= FAILURES_MAX;
+            too_many.fetch_or(is_full, Ordering::Relaxed);
+            if !goes_on(&report) || is_full {
                 enough.store(true, Ordering::Relaxed);
             }
         }
         report.more = more.load(Ordering::Relaxed);
-        if enough.load(Ordering::Relaxed) && report.stopped.is_none() {
+        if too_many.load(Ordering::Relaxed) && report.stopped.is_none() {
             report.stopped = Some(Error::TooManyFailures {
                 failures: report.failed.len(),
             });

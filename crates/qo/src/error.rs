@@ -398,6 +398,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
         EngineError::Rejected(rejection) => rejection_kind(rejection),
         EngineError::Store(error) => store_kind(error),
+        EngineError::WorkerNotFound { .. } => ErrorKind::NotFound,
         EngineError::Unreadable { .. } => ErrorKind::Damaged,
         EngineError::Contended { .. }
         | EngineError::QueuePaused { .. }

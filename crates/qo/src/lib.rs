@@ -121,7 +121,7 @@ pub use submit::TaskBuilder;
 pub use worker::host_name;
 pub use worker::{
     AttemptOutcome, BatchFunction, Context, DrainReport, Hook, Idleness, StopReason, TaskError,
-    TaskHandler, TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
+    TaskHandler, TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerRequests,
 };
 
 #[doc(inline)]
@@ -155,7 +155,8 @@ pub use qo_direct::{
 #[doc(inline)]
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, SearchText, Stats, SubmitRequest, Submitted,
-    TaskFilter, TaskOrder, TaskPage, TaskQuery, VersionedTask, WaitReason, When, WorkerInfo,
+    TaskFilter, TaskOrder, TaskPage, TaskQuery, VersionedTask, WaitReason, When, WorkerAction,
+    WorkerInfo, WorkerRequest,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

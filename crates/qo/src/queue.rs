@@ -15,7 +15,7 @@ use qo_core::{
 use qo_direct::DirectEngine;
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, TaskQuery, VersionedTask,
-    WaitReason, WorkerInfo,
+    WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
@@ -446,9 +446,19 @@ impl Queue {
         Ok(self.engine.workers().await?)
     }
 
-    /// Registers a worker, or updates its record.
-    pub async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), Error> {
+    /// Registers a worker, or updates its record. Returns what an operator asks the worker to do.
+    pub async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, Error> {
         Ok(self.engine.heartbeat(worker).await?)
+    }
+
+    /// Asks a worker to claim no more tasks, or to finish and exit; with `None`, takes the request back. The worker learns of it with its next
+    /// heartbeat, within about 15 seconds, and the request ends with the worker. Returns its record.
+    pub async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, Error> {
+        Ok(self.engine.ask_worker(worker, request).await?)
     }
 
     /// Removes the record of a worker.

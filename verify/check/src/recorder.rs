@@ -8,7 +8,7 @@ use qo_core::task::Event;
 use qo_core::{Json, LeaseId, PauseNote, PauseTarget, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
@@ -163,8 +163,16 @@ impl Engine for Recorder {
         self.engine.workers().await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         self.engine.heartbeat(worker).await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        self.engine.ask_worker(worker, request).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {

@@ -85,7 +85,7 @@ pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
 pub use self::watch::WatchArgs;
 pub use self::worker::WorkerArgs;
-pub use self::workers::WorkersArgs;
+pub use self::workers::{WorkerNames, WorkersArgs, WorkersCommand};
 
 use crate::failure::EXIT_CODES;
 use crate::output::style::ColourChoice;
@@ -233,7 +233,7 @@ pub enum Command {
     ///
     /// A live view, refreshed until Ctrl-C. --once prints it once.
     Top(TopArgs),
-    /// List workers
+    /// List workers, or ask them to stop
     ///
     /// A worker is active if its last heartbeat is within the threshold, dead if it is older than five thresholds, and stale
     /// in between. The tasks of dead workers are recovered automatically.

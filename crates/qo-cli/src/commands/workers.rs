@@ -1,12 +1,12 @@
-//! `qo workers`.
+//! `qo workers`: lists workers, and asks them to be quiet or to stop.
 
 use std::time::Duration;
 
 use anstyle::Style;
-use qo::{Queue, Timestamp, WorkerInfo};
+use qo::{Queue, Timestamp, WorkerAction, WorkerInfo, WorkerRequest};
 use serde::Serialize;
 
-use crate::args::WorkersArgs;
+use crate::args::{WorkerNames, WorkersArgs, WorkersCommand};
 use crate::failure::Failure;
 use crate::output::style::{DIM, GREEN, RED, YELLOW};
 use crate::output::table::{Cell, Table};
@@ -18,6 +18,18 @@ use crate::session::Session;
 const DEAD_THRESHOLDS: u32 = 5;
 
 pub(super) async fn run(args: &WorkersArgs, session: &mut Session) -> Result<(), Failure> {
+    match &args.request {
+        None => {}
+        Some(WorkersCommand::Quiet(names)) => {
+            return ask(names, Some(WorkerAction::Quiet), args.threshold, session).await;
+        }
+        Some(WorkersCommand::Stop(names)) => {
+            return ask(names, Some(WorkerAction::Stop), args.threshold, session).await;
+        }
+        Some(WorkersCommand::Resume(names)) => {
+            return ask(names, None, args.threshold, session).await;
+        }
+    }
     let queue = session.connect().await?;
     let screen = &mut session.screen;
     if let Some(interval) = args.watch.watch {
@@ -28,6 +40,36 @@ pub(super) async fn run(args: &WorkersArgs, session: &mut Session) -> Result<(),
     }
     let text = render(args, &queue, screen).await?;
     Ok(screen.write(&text)?)
+}
+
+/// Asks workers for something, or for nothing any more. The first one that does not exist ends it.
+async fn ask(
+    names: &WorkerNames,
+    action: Option<WorkerAction>,
+    threshold: Duration,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let by = session.actor();
+    let queue = session.connect().await?;
+    for name in &names.workers {
+        let request = action.map(|action| WorkerRequest::new(action, queue.now(), by.clone()));
+        let worker = queue.ask_worker(name, request).await?;
+        let screen = &mut session.screen;
+        if screen.json {
+            let state = WorkerHealth::of(&worker, queue.now(), threshold);
+            let worker = &worker;
+            screen.json(&WorkerView { worker, state })?;
+            continue;
+        }
+        let done = match action {
+            Some(WorkerAction::Quiet) => "is asked to claim no more tasks",
+            Some(WorkerAction::Stop) => "is asked to finish and exit",
+            None => "may claim tasks again",
+        };
+        screen.line(format_args!("{name} {done}"))?;
+    }
+    queue.close().await;
+    Ok(())
 }
 
 /// Health of a worker, by the age of its last heartbeat.
@@ -111,7 +153,11 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
         .flexible("TASKS")
         .optional();
     for worker in &workers {
-        let (state, style) = WorkerHealth::of(worker, now, args.threshold).label();
+        let health = WorkerHealth::of(worker, now, args.threshold);
+        let (state, style) = match (&worker.request, health) {
+            (Some(request), WorkerHealth::Active) => (asked(request.action), YELLOW),
+            _ => health.label(),
+        };
         let types: Vec<&str> = worker.types.iter().map(qo::TaskType::as_str).collect();
         let mut tasks: Vec<String> = worker
             .current_tasks
@@ -135,6 +181,14 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
         ]);
     }
     Ok(table.render(screen.paint, screen.width()))
+}
+
+/// The state of an active worker that was asked for something.
+fn asked(action: WorkerAction) -> &'static str {
+    match action {
+        WorkerAction::Quiet => "quiet",
+        WorkerAction::Stop => "stopping",
+    }
 }
 
 #[cfg(test)]

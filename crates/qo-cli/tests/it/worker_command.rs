@@ -407,3 +407,38 @@ fn a_build_without_wasi_says_how_to_get_it() {
     let errors = &result.assert(9).stderr;
     assert!(errors.contains("--features wasi"), "{errors}");
 }
+
+/// The worker learns of a request with its next heartbeat, so this takes about half a minute.
+#[test]
+fn workers_are_asked_to_be_quiet_and_to_stop() {
+    let workspace = Workspace::new();
+    let mut running = worker(&workspace, &["--exec", "t=cat", "--id", "w1"]);
+    let ask = |action: &str| workspace.qo(&["workers", action, "w1", "--json"]);
+    let state = ask("quiet").assert(0).json("worker");
+    assert_eq!(state["request"]["action"], "quiet");
+    assert!(state["request"]["by"].is_string(), "{state}");
+    let listed = workspace.qo(&["workers"]);
+    assert!(listed.assert(0).stdout.contains("quiet"), "{listed:#?}");
+    workspace.qo(&["workers", "stop", "nobody"]).assert(3);
+    workspace.qo(&["workers", "stop"]).assert(2);
+
+    // At the latest after two heartbeats, it claims nothing.
+    let started = std::time::Instant::now();
+    let mut waiting = workspace.submit("t");
+    loop {
+        std::thread::sleep(Duration::from_secs(3));
+        if status(&workspace, &waiting)["status"] == "pending" {
+            break;
+        }
+        assert!(started.elapsed() < TIMEOUT, "the worker still claims tasks");
+        waiting = workspace.submit("t");
+    }
+    ask("resume").assert(0);
+    printed(&workspace, &["wait", &waiting, "--timeout", "60s"]);
+    ask("stop").assert(0);
+    let stopping = running.next_of("stopping");
+    assert_eq!(stopping["reason"], "asked by an operator", "{stopping}");
+    running.next_of("stopped");
+    assert_eq!(running.code(), 0);
+    assert_eq!(printed(&workspace, &["workers"]), "");
+}

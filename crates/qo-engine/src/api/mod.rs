@@ -17,4 +17,4 @@ pub use list::{
 };
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
 pub use waiting::WaitReason;
-pub use worker::WorkerInfo;
+pub use worker::{WorkerAction, WorkerInfo, WorkerRequest};

@@ -1,7 +1,7 @@
 //! The record of a registered worker.
 
 use qo_core::extra::Extra;
-use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
+use qo_core::{Actor, OpId, QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// A worker's record, stored under `workers/`. It is used for display and for sharing work; correctness does not depend on it.
@@ -40,6 +40,12 @@ pub struct WorkerInfo {
     /// How many of its attempts have failed.
     #[serde(default)]
     pub tasks_failed: u64,
+    /// What an operator asks it to do. The engine keeps it; a heartbeat does not change it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<WorkerRequest>,
+    /// The operation that wrote this record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op_id: Option<OpId>,
     /// Fields of newer versions of qo, kept as they are.
     #[serde(flatten)]
     pub extra: Extra,
@@ -61,6 +67,8 @@ impl WorkerInfo {
             current_tasks: Vec::new(),
             tasks_completed: 0,
             tasks_failed: 0,
+            request: None,
+            op_id: None,
             extra: Extra::default(),
         }
     }
@@ -79,5 +87,53 @@ impl WorkerInfo {
     pub fn serves(&self, queue: &QueueName, task_type: &TaskType) -> bool {
         (self.queues.is_empty() || self.queues.contains(queue))
             && (self.types.is_empty() || self.types.contains(task_type))
+    }
+}
+
+/// What a worker is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerAction {
+    /// Claim no more tasks, and go on with those that it runs.
+    Quiet,
+    /// Claim no more tasks, finish those that it runs, and exit. Tasks that still run at its shutdown deadline are released.
+    Stop,
+}
+
+impl WorkerAction {
+    /// Its name in paths, commands and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// An operator's request to a worker. The worker learns of it with its next heartbeat. It ends with the worker: one that starts later under the
+/// same name is not asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerRequest {
+    /// What is requested.
+    pub action: WorkerAction,
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Actor>,
+    /// Fields of newer versions of qo, kept as they are.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl WorkerRequest {
+    /// A request.
+    pub fn new(action: WorkerAction, at: Timestamp, by: Option<Actor>) -> Self {
+        Self {
+            action,
+            at,
+            by,
+            extra: Extra::default(),
+        }
     }
 }

@@ -168,6 +168,7 @@ const CHECKS: &[(&str, Check)] = checks![
     operators::archives_and_unarchives,
     operators::records_who_acted,
     operators::purges_everything,
+    operators::asks_a_worker,
     ordering::runs_tasks_of_one_key_in_submit_order,
     ordering::keeps_the_place_of_a_returned_task,
     ordering::keeps_the_place_of_a_task_whose_worker_died,

@@ -2,13 +2,14 @@
 
 use qo_core::task::{Event, EventAction, IdempotencyScope};
 use qo_core::transition::FailureKind;
-use qo_core::{Actor, QueueName, Rejection, Status, TaskId};
+use qo_core::{Actor, QueueName, Rejection, Status, TaskId, WorkerId};
 
 use super::context::{
     TIMEOUT_MS, TestContext, assert_not_found, assert_wrong_status, failure, json, name, rejection,
 };
 use crate::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, SubmitRequest, TaskFilter, TaskQuery, When,
+    WorkerAction, WorkerRequest,
 };
 use crate::error::EngineError;
 use crate::operation::Operation;
@@ -379,4 +380,61 @@ pub(super) async fn purges_everything(ctx: &TestContext<'_>) {
         ),
         Err(error) => assert_eq!(error, EngineError::NotVersioned),
     }
+}
+
+pub(super) async fn asks_a_worker(ctx: &TestContext<'_>) {
+    let ask = |action| {
+        let by = Actor::new("ada@laptop").unwrap();
+        Some(WorkerRequest::new(action, ctx.engine.now(), Some(by)))
+    };
+    let action_of = |request: &Option<WorkerRequest>| request.as_ref().map(|one| one.action);
+    let nobody: WorkerId = name("nobody");
+    match ctx
+        .engine
+        .ask_worker(&nobody, ask(WorkerAction::Quiet))
+        .await
+    {
+        Err(EngineError::WorkerNotFound { worker }) => assert_eq!(worker, nobody),
+        other => panic!("expected WorkerNotFound, got {other:?}"),
+    }
+    let mut info = ctx.register(ctx.engine.as_ref()).await;
+    assert_eq!(ctx.engine.heartbeat(&info).await.unwrap(), None);
+    let other = ctx.new_engine().await;
+    let quiet = other
+        .ask_worker(&ctx.worker, ask(WorkerAction::Quiet))
+        .await;
+    let quiet = quiet.unwrap().request;
+    assert_eq!(action_of(&quiet), Some(WorkerAction::Quiet));
+    // A repeated request changes nothing, and heartbeats of either process keep it.
+    let again = other
+        .ask_worker(&ctx.worker, ask(WorkerAction::Quiet))
+        .await;
+    assert_eq!(again.unwrap().request, quiet);
+    for engine in [&ctx.engine, &ctx.engine, &other, &ctx.engine] {
+        info.tasks_completed += 1;
+        assert_eq!(engine.heartbeat(&info).await.unwrap(), quiet);
+    }
+    let workers = ctx.engine.workers().await.unwrap();
+    let listed = workers.iter().find(|worker| worker.worker_id == ctx.worker);
+    let listed = listed.expect("the worker is listed");
+    assert_eq!((&listed.request, listed.tasks_completed), (&quiet, 4));
+
+    ctx.engine.ask_worker(&ctx.worker, None).await.unwrap();
+    assert_eq!(ctx.engine.heartbeat(&info).await.unwrap(), None);
+    let stop = ask(WorkerAction::Stop);
+    other.ask_worker(&ctx.worker, stop).await.unwrap();
+    let stop = ctx.engine.heartbeat(&info).await.unwrap();
+    assert_eq!(action_of(&stop), Some(WorkerAction::Stop));
+    // The request ends with the worker: neither one that starts under its name, nor one that registers again is asked.
+    info.started_at = info.started_at.plus_millis(1);
+    for engine in [&other, &ctx.engine] {
+        assert_eq!(engine.heartbeat(&info).await.unwrap(), None);
+    }
+    other
+        .ask_worker(&ctx.worker, ask(WorkerAction::Stop))
+        .await
+        .unwrap();
+    ctx.engine.deregister(&ctx.worker).await.unwrap();
+    assert_eq!(ctx.engine.heartbeat(&info).await.unwrap(), None);
+    ctx.engine.deregister(&ctx.worker).await.unwrap();
 }

@@ -12,7 +12,7 @@ use qo_core::{
 use super::PartitionedEngine;
 use crate::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -139,8 +139,16 @@ impl Engine for PartitionedEngine {
         self.all_workers().await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         self.of_worker(&worker.worker_id).heartbeat(worker).await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        self.of_worker(worker).ask_worker(worker, request).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {

@@ -8,7 +8,7 @@ use qo_core::TaskId;
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{BATCH_MAX, NAMES_MAX};
+use super::{BACKGROUND_IDS_MAX, NAMES_MAX};
 
 /// Reads a list of at most [`NAMES_MAX`] items.
 pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
@@ -29,9 +29,9 @@ where
     Ok(list.map(|list| list.0))
 }
 
-/// Reads a list of at most [`BATCH_MAX`] task ids.
+/// Reads a list of at most [`BACKGROUND_IDS_MAX`] task ids.
 pub(super) fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskId>, D::Error> {
-    deserializer.deserialize_seq(BoundedList::<TaskId, BATCH_MAX>(PhantomData))
+    deserializer.deserialize_seq(BoundedList::<TaskId, BACKGROUND_IDS_MAX>(PhantomData))
 }
 
 #[derive(Deserialize)]

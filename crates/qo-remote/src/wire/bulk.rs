@@ -1,12 +1,12 @@
 //! One operation on all tasks that match a filter.
 
-use qo_core::{QueueName, Shard, Status, Tag, TaskId, TaskType, Timestamp};
+use qo_core::{Actor, OpId, QueueName, Shard, Status, Tag, TaskId, TaskType, Timestamp};
 use qo_engine::api::TaskFilter;
 use qo_engine::{BulkOperation, BulkRequest, EngineError};
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
-use super::{REASON_MAX_BYTES, bounded, is_false};
+use super::{BATCH_MAX, REASON_MAX_BYTES, bounded, is_false};
 
 #[cfg(feature = "openapi")]
 use super::schema;
@@ -51,13 +51,13 @@ pub struct BulkFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub until: Option<Timestamp>,
-    /// These tasks, instead of those that match other fields.
+    /// These tasks, instead of those that match other fields; up to 1,000, and 100,000 in the background.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "bounded::ids"
     )]
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Id>, max_items = 1000))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Id>, max_items = 100_000))]
     pub ids: Vec<TaskId>,
 }
 
@@ -103,6 +103,9 @@ pub struct BulkBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
     pub to: Option<QueueName>,
+    /// Responds at once with an id, and works in the background.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub background: bool,
     /// Changes at most this number of tasks. `more` in the response says whether others match, so that a client can show progress
     /// and stop in between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +139,15 @@ impl BulkBody {
                 "only a redrive can have `to`".to_owned()
             });
         }
+        if self.background && self.dry_run {
+            return bad_request("a dry run does not work in the background".to_owned());
+        }
         let ids = std::mem::take(&mut self.filter.ids);
+        if ids.len() > BATCH_MAX && !self.background {
+            return bad_request(format!(
+                "ids may have at most {BATCH_MAX} items, unless the operation runs in the background"
+            ));
+        }
         if !ids.is_empty() && self.filter != BulkFilter::default() {
             return bad_request("a filter with ids cannot have other fields".to_owned());
         }
@@ -180,4 +191,54 @@ pub struct BulkResponse {
     /// Why the operation stopped before it reached all tasks, if it did. Sending the request again continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Problem>,
+}
+
+/// The state of a bulk operation in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum BulkState {
+    /// It is at work.
+    Running,
+    /// It has reached all tasks.
+    Finished,
+    /// It was cancelled before that.
+    Cancelled,
+    /// It stopped before that; `stopped` in its result says why.
+    Stopped,
+}
+
+/// A bulk operation in the background.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BulkJobResponse {
+    /// Its id.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Id))]
+    pub id: OpId,
+    /// What it does with each task.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::BulkOperation))]
+    pub operation: BulkOperation,
+    /// Its state.
+    pub state: BulkState,
+    /// Who started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub by: Option<Actor>,
+    /// When it started.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Time))]
+    pub started_at: Timestamp,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
+    pub ended_at: Option<Timestamp>,
+    /// The result so far.
+    pub result: BulkResponse,
+}
+
+/// The bulk operations in the background, the newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BulkJobsResponse {
+    /// Those that are at work, and the last hundred that have ended.
+    pub operations: Vec<BulkJobResponse>,
 }

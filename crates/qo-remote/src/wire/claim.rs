@@ -1,15 +1,25 @@
-//! Claim requests and responses.
+//! Claim requests and responses, and the responses to heartbeats.
 
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
 use qo_engine::EngineError;
-use qo_engine::api::ClaimRequest;
+use qo_engine::api::{ClaimRequest, WorkerRequest};
 use serde::{Deserialize, Serialize};
 
 use super::{NAMES_MAX, bounded};
 
 #[cfg(feature = "openapi")]
 use super::schema;
+
+/// The response to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeartbeatResponse {
+    /// What an operator asks the worker to do.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::WorkerRequestRecord>))]
+    pub request: Option<WorkerRequest>,
+}
 
 /// A claim request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

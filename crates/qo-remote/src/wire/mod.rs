@@ -39,8 +39,10 @@ pub mod token;
 pub mod waiting;
 
 pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
-pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkResponse};
-pub use claim::{ClaimBody, ClaimResponse};
+pub use bulk::{
+    BulkBody, BulkFailure, BulkFilter, BulkJobResponse, BulkJobsResponse, BulkResponse, BulkState,
+};
+pub use claim::{ClaimBody, ClaimResponse, HeartbeatResponse};
 pub use job::{
     Job, JobClaimBody, JobCompleteBody, JobCreateBody, JobOutcome, JobStatus, JobTickleBody,
 };
@@ -90,6 +92,8 @@ pub const ACTOR_HEADER: &str = "qo-actor";
 
 /// The most submits or outcomes in one request.
 pub const BATCH_MAX: usize = 1_000;
+/// The most task ids in one bulk operation that runs in the background.
+pub const BACKGROUND_IDS_MAX: usize = 100_000;
 /// The most tasks in one page of a list.
 pub const PAGE_MAX: usize = 1_000;
 /// The most stored versions of a task in one response.

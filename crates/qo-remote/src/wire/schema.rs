@@ -108,6 +108,11 @@ text!(
     |text| text.enum_values(Some(qo_engine::BulkOperation::ALL.map(qo_engine::BulkOperation::name)))
 );
 text!(
+    /// What a worker is asked to do: `quiet` to claim no more tasks, `stop` to finish its tasks and exit.
+    WorkerAction,
+    |text| text.enum_values(Some(["quiet", "stop"]))
+);
+text!(
     /// The kind of a failure: `retryable` and `timeout` are retried, `permanent` fails the task, `cancelled` ends a cancelled task.
     FailureKind,
     |text| text.enum_values(Some(["retryable", "permanent", "timeout", "cancelled"]))
@@ -509,6 +514,22 @@ pub struct WorkerRecord {
     /// The number of its failed attempts.
     #[schema(required = false)]
     pub tasks_failed: u64,
+    /// What an operator asks it to do. A heartbeat does not change it.
+    pub request: Option<WorkerRequestRecord>,
+}
+
+/// What an operator asks a worker to do.
+#[derive(Debug, ToSchema)]
+#[schema(as = WorkerRequest)]
+pub struct WorkerRequestRecord {
+    /// What is requested.
+    #[schema(value_type = WorkerAction)]
+    pub action: String,
+    /// When.
+    #[schema(value_type = Time)]
+    pub at: String,
+    /// By whom.
+    pub by: Option<String>,
 }
 
 /// Registered workers.

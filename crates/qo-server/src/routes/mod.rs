@@ -106,12 +106,20 @@ fn task_routes() -> Vec<Route> {
         post_route("/v1/tasks/{id}/archive", ADMIN, post(archive)),
         post_route("/v1/tasks/{id}/unarchive", ADMIN, post(unarchive)),
         post_route("/v1/bulk", ADMIN, post(bulk::bulk)),
+        get_route("/v1/bulk", ADMIN, get(bulk::list)),
+        get_route("/v1/bulk/{operation}", ADMIN, get(bulk::progress)),
+        route(
+            Method::DELETE,
+            "/v1/bulk/{operation}",
+            ADMIN,
+            delete(bulk::cancel),
+        ),
     ]
 }
 
 fn worker_routes() -> Vec<Route> {
     use operation::{complete, fail, outcomes, progress, release, renew, snooze};
-    use work::{claim, deregister, heartbeat};
+    use work::{claim, deregister, heartbeat, quiet, resume, stop};
     const WORKER: &str = "/v1/workers/{worker}";
     vec![
         post_route("/v1/claim", WORK, post(claim)),
@@ -124,6 +132,9 @@ fn worker_routes() -> Vec<Route> {
         post_route("/v1/tasks/{id}/progress", WORK, post(progress)),
         route(Method::PUT, WORKER, WORK, put(heartbeat)),
         route(Method::DELETE, WORKER, WORK, delete(deregister)),
+        post_route("/v1/workers/{worker}/quiet", ADMIN, post(quiet)),
+        post_route("/v1/workers/{worker}/stop", ADMIN, post(stop)),
+        post_route("/v1/workers/{worker}/resume", ADMIN, post(resume)),
     ]
 }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
-use qo::{Task, WorkerId, WorkerInfo};
-use qo_remote::wire::{ClaimBody, ClaimResponse, schema};
+use qo::{Task, WorkerAction, WorkerId, WorkerInfo, WorkerRequest};
+use qo_remote::wire::{ClaimBody, ClaimResponse, HeartbeatResponse, schema};
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::{JsonBody, PathParam};
 use crate::claims::ClaimKey;
 use crate::middleware::RequestId;
@@ -84,10 +85,15 @@ struct Claimed<'a> {
 }
 
 /// Register a worker or renew its registration
+///
+/// If an operator asks the worker to claim no more tasks or to stop, the response says so.
 #[utoipa::path(
     put, path = "/v1/workers/{worker}", tag = "work", operation_id = "heartbeat", request_body = schema::WorkerRecord,
     params(("worker" = schema::Name, Path, description = "The worker")),
-    responses((status = 204, description = "The worker is registered"))
+    responses(
+        (status = 200, description = "The worker is registered, and an operator asks it for something", body = HeartbeatResponse),
+        (status = 204, description = "The worker is registered"),
+    )
 )]
 pub(crate) async fn heartbeat(
     State(app): State<App>,
@@ -101,9 +107,61 @@ pub(crate) async fn heartbeat(
             "the body's worker_id differs from the worker in the path",
         ));
     }
-    app.engine().heartbeat(&info).await?;
-    Ok(no_content())
+    match app.engine().heartbeat(&info).await? {
+        None => Ok(no_content()),
+        request => json(&HeartbeatResponse { request }),
+    }
 }
+
+async fn ask(
+    app: &App,
+    worker: &WorkerId,
+    action: Option<WorkerAction>,
+    author: &Author,
+) -> ApiResult {
+    let request = action.map(|action| WorkerRequest::new(action, app.now(), author.0.clone()));
+    let info = app.engine().ask_worker(worker, request).await?;
+    author.log(action.map_or("resume", WorkerAction::name), worker);
+    json(&info)
+}
+
+/// The route of a request to a worker.
+macro_rules! request_route {
+    ($(#[doc = $doc:literal])* $name:ident, $path:literal, $id:literal, $action:expr) => {
+        $(#[doc = $doc])*
+        #[utoipa::path(
+            post, path = $path, tag = "operate", operation_id = $id,
+            params(("worker" = schema::Name, Path, description = "The worker")),
+            responses((status = 200, description = "The worker's record", body = schema::WorkerRecord))
+        )]
+        pub(crate) async fn $name(
+            State(app): State<App>,
+            PathParam(worker): PathParam<WorkerId>,
+            author: Author,
+        ) -> ApiResult {
+            ask(&app, &worker, $action, &author).await
+        }
+    };
+}
+
+request_route!(
+    /// Quiet a worker
+    ///
+    /// Asks the worker to claim no more tasks. It learns of it with its next heartbeat and goes on with the tasks that it runs.
+    quiet, "/v1/workers/{worker}/quiet", "quiet_worker", Some(WorkerAction::Quiet)
+);
+request_route!(
+    /// Stop a worker
+    ///
+    /// Asks the worker to claim no more tasks, to finish those that it runs, and to exit. It learns of it with its next heartbeat.
+    stop, "/v1/workers/{worker}/stop", "stop_worker", Some(WorkerAction::Stop)
+);
+request_route!(
+    /// Resume a worker
+    ///
+    /// Takes back the request to claim no more tasks.
+    resume, "/v1/workers/{worker}/resume", "resume_worker", None
+);
 
 /// Deregister a worker
 #[utoipa::path(

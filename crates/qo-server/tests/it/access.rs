@@ -24,6 +24,7 @@ pub(crate) fn token(scopes: &[Scope]) -> NewToken {
 /// The path with its parameters filled in.
 pub(crate) fn filled(path: &str) -> String {
     path.replace("{id}", "550e8400-e29b-41d4-a716-446655440000")
+        .replace("{operation}", "550e8400-e29b-41d4-a716-446655440000")
         .replace("{worker}", "w")
         .replace("{token}", "0123456789abcdef")
         .replace("{queue}", "q")

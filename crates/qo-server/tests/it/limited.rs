@@ -333,3 +333,16 @@ async fn tasks_are_moved_only_between_queues_within_the_limits() {
         .await;
     assert_eq!((status, &moved["queue"]), (200, &json!("mail")));
 }
+
+#[tokio::test]
+async fn bulk_operations_in_the_background_are_for_tokens_without_limits() {
+    let test = Limited::serve().await;
+    let bulk = json!({"operation": "cancel", "filter": {"queue": "mail"}, "background": true});
+    test.refused(api("POST", "/v1/bulk").json(&bulk)).await;
+    assert_eq!(
+        test.by_all(api("POST", "/v1/bulk").json(&bulk)).await.0,
+        202
+    );
+    let (_, listed) = test.by_mail(api("GET", "/v1/bulk")).await;
+    assert_eq!(listed["operations"], json!([]));
+}

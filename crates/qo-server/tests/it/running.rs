@@ -344,3 +344,39 @@ async fn a_scrape_in_direct_mode_costs_a_bounded_number_of_requests() {
     let (_, _, reads) = scrape().await;
     assert_eq!(reads, 1, "only the task that has changed is read again");
 }
+
+#[tokio::test]
+async fn workers_are_asked_to_be_quiet_or_to_stop() {
+    let server = serve(config()).await;
+    let ask = |name: &str, action: &str| api("POST", format!("/v1/workers/{name}/{action}"));
+    server
+        .refused(ask("w1", "quiet"), 404, "worker_not_found")
+        .await;
+    let record = json!({
+        "worker_id": "w1", "started_at": "2026-01-01T00:00:00.000Z", "last_heartbeat": "2026-01-01T00:00:00.000Z",
+        "request": {"action": "stop", "at": "2026-01-01T00:00:00.000Z"},
+    });
+    let beat = || api("PUT", "/v1/workers/w1").json(&record);
+    // What a heartbeat says about requests does not count.
+    assert_eq!(server.reply(beat()).await.0, 204);
+    let (status, worker) = server
+        .reply(ask("w1", "quiet").header("qo-actor", "ada"))
+        .await;
+    assert_eq!(
+        (status, &worker["request"]["action"]),
+        (200, &json!("quiet")),
+        "{worker}"
+    );
+    assert_eq!(worker["request"]["by"], "ada");
+    let (status, asked) = server.reply(beat()).await;
+    assert_eq!(
+        (status, &asked["request"]["action"]),
+        (200, &json!("quiet")),
+        "{asked}"
+    );
+    server.reply(ask("w1", "stop")).await;
+    let (_, asked) = server.reply(beat()).await;
+    assert_eq!(asked["request"]["action"], "stop");
+    assert_eq!(server.reply(ask("w1", "resume")).await.0, 200);
+    assert_eq!(server.reply(beat()).await.0, 204);
+}

@@ -223,10 +223,15 @@ const LISTED: [&str; 6] = [
     "workers/*",
     "meta/settings/*",
 ];
-/// What it only reads: payloads and workers.
-const READ: [&str; 2] = ["data/*", "workers/*"];
-/// What it reads, and changes to operate the queue: tasks, the paused queues, and the schedules.
-const CHANGED: [&str; 3] = ["tasks/*", "meta/queues.json", "meta/settings/*"];
+/// What it only reads: payloads.
+const READ: [&str; 1] = ["data/*"];
+/// What it reads, and changes to operate the queue: tasks, workers, the paused queues, and the schedules.
+const CHANGED: [&str; 4] = [
+    "tasks/*",
+    "workers/*",
+    "meta/queues.json",
+    "meta/settings/*",
+];
 /// What it creates and deletes: entries of pending tasks in the indexes.
 const INDEXED: [&str; 2] = ["ready/*", "later/*"];
 /// What it only writes: the signal for workers.
@@ -390,6 +395,7 @@ mod tests {
             }
             for key in [
                 "tasks/a/x.json",
+                "workers/x.json",
                 "ready/q/t/5/1/x",
                 "later/1/x",
                 "meta/queues.json",

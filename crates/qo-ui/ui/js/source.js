@@ -22,6 +22,7 @@
 //   versions(id)             the stored versions, oldest first, without content
 //   version(id, version)     the content of a version
 //   workers()                the workers
+//   askWorker(id, action)    asks a worker to be `quiet` or to `stop`, or takes that back with `resume`
 //   cluster()                the state of the cluster, if the source is a node of one
 //   act(kind, id, options)   replay, redrive, archive, unarchive, cancel, run_now or purge; returns the changed task
 //   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` also has a signal and onProgress

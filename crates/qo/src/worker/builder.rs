@@ -19,7 +19,9 @@ use super::handler::FunctionHandler;
 use super::log_tail::LOG_DEFAULT_MAX_BYTES;
 use super::run::{Batches, Plan};
 use super::runner::RunIn;
-use super::{BatchFunction, Handler, Hook, Idleness, TaskHandler, TaskInput, Worker, host};
+use super::{
+    BatchFunction, Handler, Hook, Idleness, TaskHandler, TaskInput, Worker, WorkerRequests, host,
+};
 use crate::error::Error;
 use crate::queue::Queue;
 
@@ -315,6 +317,7 @@ impl WorkerBuilder {
                 maintenance,
                 batches: Batches::new(&self.batches)?,
                 idleness: Idleness::new(Arc::clone(self.queue.runtime())),
+                requests: WorkerRequests::new(),
                 drives_schedules: self.drives_schedules,
                 queue: self.queue,
             }),

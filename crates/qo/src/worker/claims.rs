@@ -34,8 +34,9 @@ const WAIT_OTHER: Duration = Duration::from_secs(2);
 /// Maximum number of concurrent releases of tasks that were claimed during a stop.
 const RELEASES_MAX: usize = 32;
 
-/// Claims and starts tasks until `stopping` is cancelled. A claim under way is never dropped, because its tasks would be blocked
-/// until their leases expire. Tasks that arrive after the stop are released.
+/// Claims and starts tasks until `stopping` is cancelled, and pauses while an operator asks the worker to be quiet. A claim under way
+/// is never dropped, because its tasks would be blocked until their leases expire. Tasks that arrive after the stop, or while it is
+/// quiet, are released.
 pub(super) async fn claim_until(run: &Arc<WorkerRun>, stopping: &CancellationToken) {
     let mut claiming = FuturesUnordered::new();
     let mut pacing = ClaimPacing {
@@ -43,11 +44,14 @@ pub(super) async fn claim_until(run: &Arc<WorkerRun>, stopping: &CancellationTok
         backoff: PAUSE_MIN,
         has_logged_pause: false,
     };
+    let mut requests = run.plan.requests.changes();
     loop {
-        let can_claim = claiming.len() < CLAIMS_MAX;
+        let can_claim = claiming.len() < CLAIMS_MAX && !run.plan.requests.is_quiet();
         tokio::select! {
             biased;
             () = stopping.cancelled() => break,
+            // A batch does not wait for tasks that nobody claims.
+            Ok(()) = requests.changed() => run.plan.batches.set_hurried(run.plan.requests.is_quiet()),
             Some(EndedClaim { result, unwanted }) = claiming.next() => {
                 pacing.accept(run, result);
                 release_all(run, unwanted).await;
@@ -69,7 +73,7 @@ pub(super) async fn claim_until(run: &Arc<WorkerRun>, stopping: &CancellationTok
 struct EndedClaim {
     /// The number of claimed tasks.
     result: Result<usize, Error>,
-    /// Tasks that arrived after the stop, or that the engine returned beyond the requested number.
+    /// Tasks that arrived after the stop or while the worker is quiet, or that the engine returned beyond the requested number.
     unwanted: Vec<Task>,
 }
 
@@ -89,7 +93,9 @@ fn claim(run: &Arc<WorkerRun>, stopping: &CancellationToken) -> impl Future<Outp
         let begin = |task| {
             count += 1;
             match slots.pop() {
-                Some(slot) if !stopping.is_cancelled() => run.begin(task, slot),
+                Some(slot) if !stopping.is_cancelled() && !run.plan.requests.is_quiet() => {
+                    run.begin(task, slot);
+                }
                 _ => unwanted.push(task),
             }
         };

@@ -28,10 +28,13 @@ impl Heartbeat {
         }
     }
 
-    /// Writes the record once.
+    /// Writes the record once, and follows what an operator asks for.
     pub(super) async fn beat(&self, run: &WorkerRun) {
-        if let Err(error) = run.plan.queue.heartbeat(&self.record(run)).await {
-            tracing::warn!(%error, "could not write the heartbeat; trying again at the next one");
+        match run.plan.queue.heartbeat(&self.record(run)).await {
+            Ok(request) => run.plan.requests.set(request),
+            Err(error) => {
+                tracing::warn!(%error, "could not write the heartbeat; trying again at the next one");
+            }
         }
     }
 

@@ -50,6 +50,7 @@ mod host;
 mod idleness;
 mod log_tail;
 mod report;
+mod requests;
 mod run;
 mod runner;
 mod slots;
@@ -74,6 +75,7 @@ pub use hooks::Hook;
 pub use host::host_name;
 pub use idleness::Idleness;
 pub use report::{AttemptOutcome, DrainReport, WorkerReport};
+pub use requests::WorkerRequests;
 pub use task_error::TaskError;
 
 use crate::error::Error;
@@ -102,6 +104,11 @@ impl Worker {
         self.plan.idleness.clone()
     }
 
+    /// Tells what operators ask the worker to do while it runs.
+    pub fn requests(&self) -> WorkerRequests {
+        self.plan.requests.clone()
+    }
+
     /// Runs until the process receives SIGTERM or SIGINT, then stops gracefully: it claims no more tasks, waits for running tasks
     /// until the shutdown deadline, and releases the rest. A second signal stops it immediately, with [`Error::StoppedAtOnce`].
     pub async fn run_until_signal(self) -> Result<WorkerReport, Error> {
@@ -109,8 +116,8 @@ impl Worker {
         stop::run(&self.plan, signals.boxed()).await
     }
 
-    /// Runs until a future is ready, then stops gracefully. Dropping the returned future is like a crash: the tasks are retried when
-    /// their leases expire.
+    /// Runs until a future is ready, or an operator asks the worker to stop, then stops gracefully. Dropping the returned future is like
+    /// a crash: the tasks are retried when their leases expire.
     pub async fn run_until(
         self,
         stop: impl Future<Output = ()> + Send,

@@ -21,7 +21,7 @@ use super::idleness::Idleness;
 use super::report::OutcomeCounters;
 use super::runner::{RunIn, Runner};
 use super::slots::{RunningAttempts, Slot, Slots};
-use super::{AttemptOutcome, TaskHandler};
+use super::{AttemptOutcome, TaskHandler, WorkerRequests};
 use crate::error::Error;
 use crate::queue::Queue;
 
@@ -48,6 +48,7 @@ pub(super) struct Plan {
     /// The maintenance that runs in this worker, if any.
     pub(super) maintenance: Option<MaintenanceConfig>,
     pub(super) idleness: Idleness,
+    pub(super) requests: WorkerRequests,
     pub(super) batches: Batches,
     /// Whether the worker fires the queue's schedules.
     pub(super) drives_schedules: bool,

@@ -2,12 +2,12 @@
 //!
 //! | when | what |
 //! | --- | --- |
-//! | first stop | no new claims; tasks of claims under way are released |
+//! | first stop, or an operator asks for it | no new claims; tasks of claims under way are released |
 //! | one grace period before the deadline | running handlers are asked to stop |
 //! | a fifth of the grace period before the deadline | handlers that still run are dropped, and their tasks released |
 //! | five seconds after the deadline | outcomes that the store has not accepted are abandoned: those tasks are retried when their leases expire |
 //! | end | maintenance is stopped, the worker's record removed, the queue closed |
-//! | second stop, at any time | everything is abandoned |
+//! | second stop, at any time | everything is abandoned. After a stop that an operator asked for, one stop of the process changes nothing |
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -62,19 +62,26 @@ pub(super) async fn run(
         }
     };
     let mut work = std::pin::pin!(work);
-    tokio::select! {
+    let is_asked = tokio::select! {
         biased;
-        () = next(&mut stops) => {}
-        () = &mut work => {}
-    }
+        () = next(&mut stops) => false,
+        _ = plan.requests.stop() => true,
+        () = &mut work => false,
+    };
     stopping.cancel();
     let ending = async {
         finish(&run, work).await;
         clean_up(&run, maintenance).await;
     };
+    let second_stop = async {
+        if is_asked {
+            next(&mut stops).await;
+        }
+        next(&mut stops).await;
+    };
     let is_graceful = tokio::select! {
         biased;
-        () = next(&mut stops) => false,
+        () = second_stop => false,
         () = ending => true,
     };
     let running = run.running.count();

@@ -17,7 +17,7 @@ use qo_core::task::Event;
 use qo_core::{Json, PauseNote, PauseTarget, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
-    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo,
+    TaskPage, TaskQuery, VersionedTask, WaitReason, WorkerInfo, WorkerRequest,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -309,9 +309,19 @@ impl Engine for Wire {
             .await
     }
 
-    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError> {
         let worker = worker.clone();
         self.call(|engine| Box::pin(async move { engine.heartbeat(&worker).await }))
+            .await
+    }
+
+    async fn ask_worker(
+        &self,
+        worker: &WorkerId,
+        request: Option<WorkerRequest>,
+    ) -> Result<WorkerInfo, EngineError> {
+        let worker = worker.clone();
+        self.call(|engine| Box::pin(async move { engine.ask_worker(&worker, request).await }))
             .await
     }
 

@@ -156,16 +156,22 @@ impl WorkerRun {
     ) -> Result<WorkerReport, Failure> {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let idleness = worker.idleness();
+        let (idleness, requests) = (worker.idleness(), worker.requests());
         let work = worker.run_until(async move { stopped.cancelled().await });
         tokio::pin!(work);
-        let reached = limits.reached(&self.signals, &self.activity, &idleness, &self.runtime);
+        let reached = limits.reached(
+            &self.signals,
+            &self.activity,
+            &idleness,
+            &requests,
+            &self.runtime,
+        );
         let first = async {
             tokio::select! {
                 biased;
+                why = reached => Ok(why),
                 // Without a stop, the worker ends only on an error.
                 report = &mut work => Err(report),
-                why = reached => Ok(why),
             }
         };
         let why = match show_until(first, &mut self.ended, screen).await {

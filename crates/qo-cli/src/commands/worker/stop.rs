@@ -1,9 +1,9 @@
-//! When a worker stops: on a signal, when it is idle, or after a number of attempts.
+//! When a worker stops: on a signal, when an operator asks for it, when it is idle, or after a number of attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::Idleness;
+use qo::{Idleness, WorkerRequests};
 use qo_store::runtime::Runtime;
 
 use crate::commands::activity::Activity;
@@ -28,6 +28,7 @@ impl ExitLimits {
         signals: &Signals,
         activity: &Activity,
         idleness: &Idleness,
+        requests: &WorkerRequests,
         runtime: &Arc<dyn Runtime>,
     ) -> &'static str {
         loop {
@@ -49,6 +50,7 @@ impl ExitLimits {
             tokio::select! {
                 biased;
                 () = signals.stop.cancelled() => return "received a stop signal",
+                _ = requests.stop() => return "asked by an operator",
                 () = next_check => {}
             }
         }

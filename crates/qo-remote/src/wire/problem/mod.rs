@@ -10,8 +10,8 @@ mod static_texts;
 mod translate;
 
 use qo_core::{
-    BlobAddress, DocumentKind, DocumentName, LeaseId, QueueName, Status, TaskId, TaskType,
-    Timestamp,
+    BlobAddress, DocumentKind, DocumentName, LeaseId, OpId, QueueName, Status, TaskId, TaskType,
+    Timestamp, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +163,12 @@ pub enum Condition {
         limit: u64,
     },
     BadRequest,
+    BulkNotFound {
+        id: OpId,
+    },
+    WorkerNotFound {
+        worker: WorkerId,
+    },
     QueuePaused {
         queues: Vec<QueueName>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -353,6 +359,8 @@ impl Condition {
             Self::Contended { .. } => ("contended", 409, "Other processes keep changing the task"),
             Self::PayloadTooLarge { .. } => ("payload_too_large", 413, "The payload is too large"),
             Self::BadRequest => ("bad_request", 400, "The request is invalid"),
+            Self::BulkNotFound { .. } => ("bulk_not_found", 404, "Bulk operation not found"),
+            Self::WorkerNotFound { .. } => ("worker_not_found", 404, "Worker not found"),
             Self::QueuePaused { .. } => ("queue_paused", 409, "The queue or type is paused"),
             Self::NotLeader { .. } => ("not_leader", 503, "Another process serves this queue"),
             Self::ObjectFull { .. } => ("object_full", 507, "The queue's object is full"),

@@ -40,6 +40,7 @@ pub(super) fn error_of(
         Condition::SettingsConflict { kind, name } => EngineError::DocumentConflict {
             id: DocumentId { kind, name },
         },
+        Condition::WorkerNotFound { worker } => EngineError::WorkerNotFound { worker },
         Condition::Closed => EngineError::Closed,
         Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
             EngineError::Store(StoreError::Denied {

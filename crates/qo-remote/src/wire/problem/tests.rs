@@ -55,6 +55,9 @@ fn every_error() -> Vec<EngineError> {
             allowed: "0 to 9",
         }
         .into(),
+        EngineError::WorkerNotFound {
+            worker: "w".parse().unwrap(),
+        },
         StoreError::NotFound { key: key() }.into(),
         StoreError::Conflict { key: key() }.into(),
         StoreError::AlreadyExists { key: key() }.into(),

@@ -48,6 +48,9 @@ fn condition_of(error: &EngineError) -> Condition {
             kind: id.kind,
             name: id.name.clone(),
         },
+        EngineError::WorkerNotFound { worker } => Condition::WorkerNotFound {
+            worker: worker.clone(),
+        },
         EngineError::Overloaded { .. } => Condition::Overloaded,
         EngineError::Closed => Condition::Closed,
         // An error that this version does not know.

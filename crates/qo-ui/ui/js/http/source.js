@@ -21,6 +21,10 @@ const EXAMINED_MAX = 2000;
 const STATS_MAX_AGE_MS = 5_000;
 /** The tasks of one bulk request: few enough to show progress and to stop in between. */
 const BULK = 200;
+/** From this number of tasks on, the server works in the background: the page can be closed meanwhile. */
+const BACKGROUND_FROM = 1_000;
+const BACKGROUND_MAX = 50_000;
+const BACKGROUND_POLL_MS = 400;
 const MATCH_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'expires_at', 'cancel_requested', 'worker_id', 'updated_at', 'created_at'];
 const ROW_FIELDS = [...MATCH_FIELDS, 'priority', 'attempt', 'max_retries', 'retry_count', 'started_at', 'completed_at', 'lease_expires_at', 'progress', 'last_error', 'revision'];
 const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'last_error', 'updated_at', 'created_at'];
@@ -37,6 +41,7 @@ export class HttpSource {
   #isNode = false;
   /** Older servers return whole tasks and take no ids in bulk requests. */
   #selectsFields = true;
+  #worksInBackground = true;
   #takesIds = true;
   #counts = true;
 
@@ -198,6 +203,11 @@ export class HttpSource {
     return (Array.isArray(response) ? response : response.workers).map(readWorker);
   }
 
+  async askWorker(id, action) {
+    this.#requireWritable();
+    await this.#client.request('POST', `/v1/workers/${encodeURIComponent(id)}/${action}`);
+  }
+
   async act(kind, id, { reason, to } = {}) {
     this.#requireWritable();
     if (kind === 'purge') {
@@ -212,13 +222,19 @@ export class HttpSource {
   async actOnAll(kind, tasks, options) {
     this.#requireWritable();
     const report = { done: 0, failed: 0, failures: [], left: 0 };
-    for (let at = 0; at < tasks.length; at += BULK) {
-      const batch = tasks.slice(at, at + BULK);
+    const size = tasks.length >= BACKGROUND_FROM && this.#takesIds && this.#worksInBackground ? BACKGROUND_MAX : BULK;
+    for (let at = 0; at < tasks.length; at += size) {
+      const batch = tasks.slice(at, at + size);
       if (options.signal?.aborted) {
         report.left += batch.length;
         continue;
       }
-      const { done, failed, failures, left = 0 } = await this.#bulk(kind, batch, options);
+      const before = report.done + report.failed;
+      const onProgress = (finished) => options.onProgress?.({ finished: before + finished });
+      const outcome = size > BULK ? await this.#inBackground(kind, batch, options, onProgress) : await this.#bulk(kind, batch, options);
+      // An older server, or a token that may not.
+      if (!outcome) return this.actOnAll(kind, tasks, options);
+      const { done, failed, failures, left = 0 } = outcome;
       report.done += done;
       report.failed += failed;
       report.failures.push(...failures);
@@ -226,6 +242,31 @@ export class HttpSource {
       options.onProgress?.({ finished: report.done + report.failed });
     }
     return report;
+  }
+
+  /** Lets the server work in the background and shows its progress. Returns undefined if the server cannot. */
+  async #inBackground(kind, tasks, { reason, to, signal }, onProgress) {
+    const body = { operation: kind, filter: { ids: tasks.map((task) => task.id) }, reason, to, background: true };
+    let job;
+    try {
+      job = JSON.parse(await this.#client.request('POST', '/v1/bulk', JSON.stringify(body)));
+    } catch (error) {
+      if (!['bad_request', 'bad_body', 'forbidden', 'denied', 'unavailable'].includes(error.kind)) throw error;
+      this.#worksInBackground = false;
+      return undefined;
+    }
+    let isCancelled = false;
+    while (job.state === 'running') {
+      onProgress(job.result.matched);
+      await new Promise((done) => setTimeout(done, BACKGROUND_POLL_MS));
+      const cancels = signal?.aborted && !isCancelled;
+      job = JSON.parse(await this.#client.request(cancels ? 'DELETE' : 'GET', `/v1/bulk/${job.id}`));
+      isCancelled ||= cancels;
+    }
+    const { result } = job;
+    if (result.stopped) throw new SourceError('unavailable', result.stopped.detail ?? 'the server stopped before it reached all tasks');
+    const failures = result.failures.map(({ id, problem }) => ({ id, message: problem.detail ?? problem.title }));
+    return { done: result.done, failed: result.failed, failures, left: tasks.length - result.matched };
   }
 
   async #bulk(kind, tasks, options) {

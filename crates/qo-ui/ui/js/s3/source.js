@@ -6,6 +6,7 @@ import { readPauses, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { completed, QUEUE_SETTINGS_PREFIX, queueOfSettings, queueSettingsKey, readQueueSettings } from '../record/queue_settings.js';
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, SCHEDULES_PREFIX, setSchedulePaused } from '../record/schedules.js';
+import { timeText } from '../record/schema.js';
 import { apply, INLINE_PAYLOAD_MAX_BYTES, stopsLine, submit } from '../record/transitions.js';
 import { ACTOR, actOneByOne, mapConcurrently, SourceError } from '../source.js';
 import { TaskCache } from './cache.js';
@@ -158,6 +159,28 @@ export class S3Source {
       }
     });
     return workers.filter(Boolean);
+  }
+
+  /** Writes the request into the worker's record, as `crates/qo-engine/src/worker_records.rs` does. */
+  async askWorker(id, action) {
+    this.#requireWritable();
+    const key = `workers/${id}.json`;
+    for (let tries = 0; tries < TRIES_MAX; tries += 1) {
+      const { text, etag } = await this.#client.get(key);
+      const worker = JSON.parse(text);
+      if ((worker.request?.action ?? 'resume') === action) return;
+      delete worker.request;
+      if (action !== 'resume') worker.request = { action, at: timeText(this.now()), by: ACTOR };
+      worker.op_id = crypto.randomUUID();
+      try {
+        await this.#client.put(key, JSON.stringify(worker), { ifMatch: etag });
+        return;
+      } catch (error) {
+        // A heartbeat came first, or the response was lost. The next read tells.
+        if (!isInDoubt(error)) throw error;
+      }
+    }
+    throw new SourceError('in_doubt', `it is unknown whether worker ${id} was asked: the store does not respond`);
   }
 
   async act(kind, id, { reason, to } = {}) {

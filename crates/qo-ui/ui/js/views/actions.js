@@ -107,9 +107,8 @@ async function askQueue(app, title, from) {
       if (!wrong) close(name);
     };
     return [h('form', { on: { submit } },
-      h('div', { class: 'dialog-body' },
-        h('label', { class: 'field', for: 'to-queue' }, h('span', {}, 'Queue'), input),
-        h('datalist', { id: 'to-queues' }, known.map((name) => h('option', { value: name }))), note),
+      h('label', { class: 'field', for: 'to-queue' }, h('span', {}, 'Queue'), input),
+      h('datalist', { id: 'to-queues' }, known.map((name) => h('option', { value: name }))), note,
       h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Go back'), h('button', { type: 'submit', class: 'primary' }, 'Continue')))];
   });
 }

@@ -1,8 +1,10 @@
-// The workers page, with the nodes of a cluster. Worker records are informational: correctness does not depend on them.
+// The workers page, with the nodes of a cluster, and requests to workers. Correctness does not depend on worker records.
 
 import { h } from '../dom.js';
 import { bytes, number } from '../format.js';
-import { badge, empty, taskLink, timeOf } from '../widgets/basics.js';
+import { badge, button, empty, taskLink, timeOf } from '../widgets/basics.js';
+import { confirm } from '../widgets/dialog.js';
+import { toast } from '../widgets/toast.js';
 
 const STALE_MS = 60_000;
 const DEAD_MS = 300_000;
@@ -39,7 +41,7 @@ export class WorkersView {
         ? empty('No workers', h('p', {}, 'Start one with ', h('code', {}, 'qo worker')), 'Tasks wait until a worker is started.')
             : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
-            h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host', 'Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'))),
+            h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host', 'Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'), !this.source.readOnly && column('Actions'))),
             h('tbody', {}, workers.map((worker) => this.#row(worker, now)))))),
       this.cluster && this.#nodes(this.cluster));
   }
@@ -70,7 +72,8 @@ export class WorkersView {
     const tasks = worker.current_tasks.length > 0 ? worker.current_tasks : worker.current_task ? [worker.current_task] : [];
     return h('tr', { key: worker.worker_id },
       h('th', { scope: 'row', class: 'mono' }, worker.worker_id),
-      h('td', { class: 'state-cell' }, badge(healthOf(worker, now))),
+      h('td', { class: 'state-cell' }, badge(healthOf(worker, now)),
+        worker.request && h('span', { class: 'faint', title: askedBy(worker.request) }, worker.request.action === 'stop' ? ' stopping' : ' quiet')),
       h('td', { class: 'when', 'data-label': 'Heartbeat' }, timeOf(worker.last_heartbeat, this.source)),
       h('td', { 'data-label': 'Host' }, worker.host ?? h('span', { class: 'faint' }, '–')),
       h('td', { 'data-label': 'Queues' }, list(worker.queues)),
@@ -80,10 +83,34 @@ export class WorkersView {
         tasks.length > TASKS_SHOWN && h('span', { class: 'faint' }, `+${tasks.length - TASKS_SHOWN}`)),
       h('td', { class: 'number', 'data-label': 'Completed' }, number(worker.tasks_completed)),
       h('td', { class: 'number', 'data-label': 'Failed' }, number(worker.tasks_failed)),
-      h('td', { class: 'when', 'data-label': 'Started' }, timeOf(worker.started_at, this.source)));
+      h('td', { class: 'when', 'data-label': 'Started' }, timeOf(worker.started_at, this.source)),
+      !this.source.readOnly && h('td', { class: 'actions-cell', 'data-label': 'Actions' }, this.#requests(worker, now)));
+  }
+
+  /** The requests that make sense for a worker. A dead one would not learn of them. */
+  #requests(worker, now) {
+    if (healthOf(worker, now) === 'dead') return undefined;
+    const action = worker.request?.action;
+    const offered = [action !== 'quiet' && action !== 'stop' && 'quiet', action !== 'stop' && 'stop', action && 'resume'].filter(Boolean);
+    return offered.map((kind) => button(LABELS[kind], () => this.#ask(worker, kind), { key: kind, kind: `small ${kind === 'stop' ? 'danger-quiet' : ''}` }));
+  }
+
+  async #ask(worker, kind) {
+    const lines = {
+      quiet: 'It claims no more tasks and goes on with those that it runs. It learns of it with its next heartbeat, within about 15 seconds.',
+      stop: 'It claims no more tasks, finishes those that it runs, and exits. Tasks that still run at its shutdown deadline are released. It learns of it with its next heartbeat, within about 15 seconds.',
+    };
+    if (lines[kind] && !await confirm(`${LABELS[kind]} ${worker.worker_id}?`, [lines[kind]], { action: `${LABELS[kind]} the worker`, destructive: kind === 'stop' })) return;
+    await this.app.attempt(async () => {
+      await this.source.askWorker(worker.worker_id, kind);
+      toast(kind === 'resume' ? `${worker.worker_id} may claim tasks again` : `Asked ${worker.worker_id} to ${kind === 'stop' ? 'finish and exit' : 'claim no more tasks'}`);
+      await this.app.refresh({ force: true });
+    });
   }
 }
 
+const LABELS = { quiet: 'Quiet', stop: 'Stop', resume: 'Resume' };
+const askedBy = ({ by, at }) => `asked${by ? ` by ${by}` : ''} at ${at}`;
 /** Learners receive the log and do not vote. */
 const roleOf = (member, cluster) => (member.node === cluster.leader ? 'leader' : member.voter ? 'follower' : 'learner');
 const column = (name, kind) => h('th', { scope: 'col', class: kind === 'number' ? 'number' : '' }, name);

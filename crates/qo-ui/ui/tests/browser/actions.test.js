@@ -299,3 +299,67 @@ test('a real worker runs a task replayed here', async () => {
     worker.kill();
   }
 });
+
+test('a waiting task is moved to another queue', async () => {
+  const task = take((one) => one.status === 'pending' && one.ordering_key === undefined);
+  const page = await openTask(task.id);
+  await press(page, 'Move');
+  await page.locator('dialog input[name=to]').fill('not/valid');
+  await inDialog(page, 'Continue');
+  await shows(page, 'A queue name has', 'dialog');
+  await checkAccess(page, 'the queue to move to');
+  await page.locator('dialog input[name=to]').fill('elsewhere');
+  await inDialog(page, 'Continue');
+  await shows(page, 'Moved', '.timeline');
+  const stored = await stage.stored(task.id);
+  assert.deepEqual([stored.status, stored.queue, Date.parse(stored.available_at)], ['pending', 'elsewhere', Date.parse(task.available_at) + 1]);
+  const event = stored.events.at(-1);
+  assert.deepEqual([event.action, event.error, event.by], ['redriven', `moved from queue ${task.queue} to elsewhere`, 'dashboard']);
+  await until('only the entry of the other queue is left', async () => {
+    const keys = await indexOf(task.id);
+    return keys.length === 1 && keys[0].includes('/elsewhere/');
+  });
+  await closePage(page);
+});
+
+test('failed tasks are moved to another queue', async () => {
+  const page = await openDashboard(stage, { go: 'tasks?tab=failed' });
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  const id = await page.locator('.id-cell').first().innerText();
+  await page.getByRole('checkbox', { name: `Select task ${id}` }).check();
+  await press(page, 'Move');
+  await page.locator('dialog input[name=to]').fill('repaired');
+  await inDialog(page, 'Continue');
+  await shows(page, '1 task matches', 'dialog');
+  await inDialog(page, 'Move 1 task');
+  await shows(page, 'Moved 1 task', 'dialog');
+  await inDialog(page, 'Close');
+  const stored = await stage.stored(id);
+  assert.deepEqual([stored.status, stored.queue, stored.retry_count], ['pending', 'repaired', 0]);
+  await closePage(page);
+});
+
+test('a worker is asked to be quiet, and to stop', async () => {
+  const name = 'worker-asked';
+  const key = `workers/${name}.json`;
+  const record = { worker_id: name, started_at: new Date().toISOString(), last_heartbeat: new Date().toISOString(), slots: 2, unknown: { kept: true } };
+  await stage.s3.putMany(stage.bucket, [{ key, body: JSON.stringify(record) }]);
+  const page = await openDashboard(stage, { go: 'workers' });
+  const row = page.locator('tr').filter({ hasText: name });
+  const stored = async () => JSON.parse(await stage.s3.get(stage.bucket, key));
+  await row.getByRole('button', { name: 'Quiet' }).click();
+  await inDialog(page, 'Quiet the worker');
+  await row.getByText('quiet').waitFor();
+  const { request, unknown } = await stored();
+  assert.deepEqual([request.action, request.by, unknown], ['quiet', 'dashboard', { kept: true }]);
+  await row.getByRole('button', { name: 'Stop' }).click();
+  await shows(page, 'finishes those that it runs, and exits', 'dialog');
+  await inDialog(page, 'Stop the worker');
+  await row.getByText('stopping').waitFor();
+  assert.equal((await stored()).request.action, 'stop');
+  await row.getByRole('button', { name: 'Resume' }).click();
+  await row.getByRole('button', { name: 'Quiet' }).waitFor();
+  assert.equal((await stored()).request, undefined);
+  await checkAccess(page, 'workers with actions');
+  await closePage(page);
+});

@@ -153,3 +153,103 @@ async fn a_handler_can_renew_and_report_progress_until_the_attempt_is_over() {
     // Submit, claim, two renewals, one progress report for all hundred, complete.
     assert!((5..=6).contains(&done.revision), "{}", done.revision);
 }
+
+mod of_operators {
+    use qo::{WorkerAction, WorkerRequest};
+
+    use super::*;
+    use crate::worker::submit;
+
+    #[derive(Clone, Default)]
+    struct Gates {
+        started: Gate,
+        go: Gate,
+    }
+
+    async fn waits(_: Job, context: Context) -> Result<(), TaskError> {
+        let gates = context.state::<Gates>().ok_or("no gates")?;
+        gates.started.open();
+        gates.go.wait_for(1).await;
+        Ok(())
+    }
+
+    fn worker(queue: &Queue, gates: &Gates) -> Worker {
+        Worker::builder(queue.clone())
+            .id("w")
+            .handle::<Job>(waits)
+            .state(gates.clone())
+            .concurrency(2)
+            .build()
+            .unwrap()
+    }
+
+    async fn ask(queue: &Queue, action: WorkerAction) {
+        let request = WorkerRequest::new(action, queue.now(), None);
+        let name = "w".parse().unwrap();
+        queue.ask_worker(&name, Some(request)).await.unwrap();
+    }
+
+    /// Lets five seconds pass, in which a worker claims several times.
+    async fn five_seconds(clock: &TestClock) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_millis(50));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_quiet_worker_claims_nothing_and_a_stopped_one_ends() {
+        let (queue, clock) = memory_queue().unwrap();
+        let gates = Gates::default();
+        let running = submit(&queue, "first").await;
+        let first = worker(&queue, &gates);
+        let requests = first.requests();
+        let handle = first.spawn();
+        while_time_passes(&clock, gates.started.wait_for(1)).await;
+        ask(&queue, WorkerAction::Quiet).await;
+        let quiet = async {
+            while requests.current().is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        while_time_passes(&clock, quiet).await;
+        let late = submit(&queue, "second").await;
+        five_seconds(&clock).await;
+        assert_eq!(gates.started.opened(), 1, "a quiet worker begins nothing");
+        assert_eq!(queue.get(running.id).await.unwrap().status, Status::Running);
+
+        ask(&queue, WorkerAction::Stop).await;
+        let stop = while_time_passes(&clock, requests.stop()).await;
+        assert_eq!(stop.action, WorkerAction::Stop);
+        gates.go.open();
+        let gone = async {
+            while !queue.workers().await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        while_time_passes(&clock, gone).await;
+        // It has stopped by itself. Stopping it now changes nothing.
+        let report = while_time_passes(&clock, handle.stop()).await.unwrap();
+        assert_eq!((report.completed, report.abandoned), (1, 0));
+        assert_eq!(queue.get(late.id).await.unwrap().status, Status::Pending);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_starts_under_the_same_name_is_not_asked() {
+        let (queue, clock) = memory_queue().unwrap();
+        let gates = Gates::default();
+        gates.go.open();
+        let mut record = qo::WorkerInfo::new("w".parse().unwrap(), queue.now().minus_millis(9));
+        record.slots = 1;
+        queue.heartbeat(&record).await.unwrap();
+        ask(&queue, WorkerAction::Stop).await;
+        submit(&queue, "first").await;
+        let second = worker(&queue, &gates);
+        let requests = second.requests();
+        let handle = second.spawn();
+        while_time_passes(&clock, gates.started.wait_for(1)).await;
+        assert_eq!(requests.current(), None);
+        let report = while_time_passes(&clock, handle.stop()).await.unwrap();
+        assert_eq!(report.completed, 1);
+    }
+}
