@@ -189,6 +189,16 @@ mod of_operators {
         queue.ask_worker(&name, Some(request)).await.unwrap();
     }
 
+    /// Waits for the end of a task, without letting the clock run: handlers have threads of their own.
+    async fn completed(queue: &Queue, task: &Task) {
+        let completed = async {
+            while queue.get(task.id).await.unwrap().status != Status::Completed {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        soon("the completion", completed).await;
+    }
+
     /// Lets five seconds pass, in which a worker claims several times.
     async fn five_seconds(clock: &TestClock) {
         for _ in 0..100 {
@@ -205,7 +215,7 @@ mod of_operators {
         let first = worker(&queue, &gates);
         let requests = first.requests();
         let handle = first.spawn();
-        while_time_passes(&clock, gates.started.wait_for(1)).await;
+        soon("the handler", gates.started.wait_for(1)).await;
         ask(&queue, WorkerAction::Quiet).await;
         let quiet = async {
             while requests.current().is_none() {
@@ -222,6 +232,7 @@ mod of_operators {
         let stop = while_time_passes(&clock, requests.stop()).await;
         assert_eq!(stop.action, WorkerAction::Stop);
         gates.go.open();
+        completed(&queue, &running).await;
         let gone = async {
             while !queue.workers().await.unwrap().is_empty() {
                 tokio::task::yield_now().await;
@@ -243,11 +254,11 @@ mod of_operators {
         record.slots = 1;
         queue.heartbeat(&record).await.unwrap();
         ask(&queue, WorkerAction::Stop).await;
-        submit(&queue, "first").await;
+        let task = submit(&queue, "first").await;
         let second = worker(&queue, &gates);
         let requests = second.requests();
         let handle = second.spawn();
-        while_time_passes(&clock, gates.started.wait_for(1)).await;
+        completed(&queue, &task).await;
         assert_eq!(requests.current(), None);
         let report = while_time_passes(&clock, handle.stop()).await.unwrap();
         assert_eq!(report.completed, 1);
