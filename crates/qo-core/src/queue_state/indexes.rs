@@ -52,16 +52,6 @@ impl IndexNames {
         }
     }
 
-    /// The names of the task while it was in this queue. A task in a line does not move.
-    pub(super) fn in_queue(&self, queue: QueueName) -> Self {
-        Self {
-            queue,
-            task_type: self.task_type.clone(),
-            line: None,
-            limit_key: self.limit_key.clone(),
-        }
-    }
-
     fn selected(&self) -> Selected<'_> {
         Selected {
             queue: &self.queue,
