@@ -221,7 +221,7 @@ fn verdict(results: &[JobResult]) -> Verdict {
         tests.map(|test| format!("`cargo test -p {} {test}`", result.name))
     });
     if failed.is_empty() {
-        Verdict::of_unstable(unstable.collect())
+        Verdict::of_unstable(&unstable.collect::<Vec<_>>())
     } else {
         Verdict::Failed(format!("{} failed", failed.join(", ")))
     }

@@ -127,8 +127,8 @@ test at unit/json.test.js:4:1
 
     #[test]
     fn many_failures_are_not_repeated() {
-        let names: String = (0..=MOST).map(|name| format!("    a{name}\n")).collect();
-        let output = format!("\nfailures:\n{names}\n");
+        let names: Vec<_> = (0..=MOST).map(|name| format!("    a{name}")).collect();
+        let output = format!("\nfailures:\n{}\n", names.join("\n"));
         assert_eq!(Runner::Libtest.failed(&output), Vec::<String>::new());
     }
 

@@ -62,7 +62,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// The verdict on a step whose tests passed, some of them only alone.
-    pub(crate) fn of_unstable(tests: Vec<String>) -> Self {
+    pub(crate) fn of_unstable(tests: &[String]) -> Self {
         if tests.is_empty() {
             Self::Passed
         } else {

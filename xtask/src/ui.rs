@@ -71,7 +71,7 @@ pub(crate) fn prepare() -> Result<Job> {
 /// The verdict on the program that runs the tests.
 pub(crate) fn verdict(result: &JobResult) -> Verdict {
     match &result.failure {
-        None => Verdict::of_unstable(result.unstable.clone()),
+        None => Verdict::of_unstable(&result.unstable),
         Some(failure) => Verdict::Failed(format!(
             "`node --test unit browser` in crates/qo-ui/ui/tests failed: {failure}"
         )),

@@ -152,13 +152,12 @@ impl BulkRequest {
                 reason: self.reason.clone(),
             },
             BulkOperation::Replay => Operation::Replay,
-            BulkOperation::Redrive => match self.to.clone() {
-                Some(to) => Operation::Redrive { to },
-                None => {
-                    let detail = "a redrive must name the queue to which the tasks move";
-                    return Err(EngineError::BadRequest(detail.to_owned()));
-                }
-            },
+            BulkOperation::Redrive => {
+                let detail = "a redrive must name the queue to which the tasks move";
+                let missing = || EngineError::BadRequest(detail.to_owned());
+                let to = self.to.clone().ok_or_else(missing)?;
+                Operation::Redrive { to }
+            }
             BulkOperation::RunNow => Operation::RunNow,
             BulkOperation::Archive => Operation::Archive,
             BulkOperation::Unarchive => Operation::Unarchive,

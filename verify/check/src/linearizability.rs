@@ -330,8 +330,8 @@ fn effects(state: TaskState, kind: CallKind, lease: Option<LeaseId>) -> Vec<Task
         // A failed task that stops its ordering key can be cancelled. Views do not show which do; the lives tell.
         (CallKind::Cancel, Some(Pending | Failed)) => becomes(&[Cancelled]),
         (CallKind::Cancel, Some(Running)) => becomes(&[Running]),
-        (CallKind::Replay, Some(Completed | Failed | Cancelled)) => becomes(&[Pending]),
-        (CallKind::Redrive, Some(Pending | Failed)) => becomes(&[Pending]),
+        (CallKind::Replay, Some(Completed | Failed | Cancelled))
+        | (CallKind::Redrive, Some(Pending | Failed)) => becomes(&[Pending]),
         (CallKind::Archive, Some(Completed | Failed | Cancelled)) => becomes(&[Archived]),
         (CallKind::Unarchive, Some(Archived)) => becomes(&[Completed, Failed, Cancelled]),
         _ => Vec::new(),

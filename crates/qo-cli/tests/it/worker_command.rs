@@ -423,16 +423,13 @@ fn workers_are_asked_to_be_quiet_and_to_stop() {
     workspace.qo(&["workers", "stop"]).assert(2);
 
     // At the latest after two heartbeats, it claims nothing.
-    let started = std::time::Instant::now();
-    let mut waiting = workspace.submit("t");
-    loop {
-        std::thread::sleep(Duration::from_secs(3));
-        if status(&workspace, &waiting)["status"] == "pending" {
-            break;
-        }
-        assert!(started.elapsed() < TIMEOUT, "the worker still claims tasks");
+    let mut waiting = String::new();
+    let claims_nothing = qo_testkit::wait_until(TIMEOUT, || {
         waiting = workspace.submit("t");
-    }
+        std::thread::sleep(Duration::from_secs(3));
+        status(&workspace, &waiting)["status"] == "pending"
+    });
+    assert!(claims_nothing, "the worker still claims tasks");
     ask("resume").assert(0);
     printed(&workspace, &["wait", &waiting, "--timeout", "60s"]);
     ask("stop").assert(0);

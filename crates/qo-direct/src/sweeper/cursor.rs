@@ -68,6 +68,10 @@ pub(super) struct ExpiringTask {
 /// The stored record of the sweeper.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the stored record"
+)]
 pub(super) struct SweepRecord {
     revision: u64,
     op_id: Option<OpId>,

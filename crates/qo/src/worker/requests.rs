@@ -55,14 +55,14 @@ impl WorkerRequests {
             current.clone_from(&request);
             is_changed
         });
-        if is_changed {
-            match request {
-                Some(WorkerRequest { action, by, .. }) => {
-                    let by = by.map_or_else(|| "an operator".to_owned(), |by| by.to_string());
-                    tracing::info!(%by, "asked to {}", action.name());
-                }
-                None => tracing::info!("asked to claim tasks again"),
-            }
+        if !is_changed {
+            return;
+        }
+        if let Some(WorkerRequest { action, by, .. }) = request {
+            let by = by.map_or_else(|| "an operator".to_owned(), |by| by.to_string());
+            tracing::info!(%by, "asked to {}", action.name());
+        } else {
+            tracing::info!("asked to claim tasks again");
         }
     }
 }

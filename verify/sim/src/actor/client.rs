@@ -16,6 +16,10 @@ const PURGE_AFTER: Duration = Duration::from_secs(LATE_MAX.as_secs() + 20);
 
 /// The shared work of all clients.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a seed chooses each on its own"
+)]
 pub(crate) struct Errands {
     /// The duration of the faults.
     pub(crate) trouble: Duration,

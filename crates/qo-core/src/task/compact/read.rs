@@ -24,11 +24,15 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    pub(super) fn task(&mut self) -> Result<Task, DecodeError> {
-        let flags = u32::try_from(self.number()?)
+    fn flags(&mut self) -> Result<u32, DecodeError> {
+        u32::try_from(self.number()?)
             .ok()
             .filter(|flags| flags & !has::ALL == 0)
-            .ok_or_else(|| newer("it has fields of a later version"))?;
+            .ok_or_else(|| newer("it has fields of a later version"))
+    }
+
+    pub(super) fn task(&mut self) -> Result<Task, DecodeError> {
+        let flags = self.flags()?;
         let has = |flag: u32| flags & flag != 0;
         let id = TaskId::from_bytes(self.array()?);
         let task_type = self.parsed()?;

@@ -276,6 +276,15 @@ impl Model {
 }
 
 impl ModelTask {
+    /// Makes a finished task pending, as if it had not run.
+    pub(crate) fn start_over(&mut self) {
+        self.status = Status::Pending;
+        self.expires_at = None;
+        self.max_wait = None;
+        self.retries = 0;
+        self.explained += 1;
+    }
+
     pub(crate) fn stops_line(&self) -> bool {
         self.ordering_key.is_some() && self.stops_on_failure && self.status == Status::Failed
     }

@@ -391,12 +391,8 @@ impl ModelRun {
                 let accepted = task.is_some_and(|task| {
                     let accepted = ended(task.status);
                     if accepted {
-                        task.status = Status::Pending;
                         task.set_due(now);
-                        task.expires_at = None;
-                        task.max_wait = None;
-                        task.retries = 0;
-                        task.explained += 1;
+                        task.start_over();
                     }
                     accepted
                 });
@@ -430,18 +426,14 @@ impl ModelRun {
                         task.set_due(if is_pending { i64::MIN } else { now });
                     }
                     if accepted && !is_pending {
-                        task.status = Status::Pending;
-                        task.expires_at = None;
-                        task.max_wait = None;
-                        task.retries = 0;
-                        task.explained += 1;
+                        task.start_over();
                     }
                     accepted
                 });
                 let to = QUEUES[to].parse().unwrap();
                 (Action::Redrive { to }, accepted)
             }
-            3 => {
+            3 if kind.is_multiple_of(2) => {
                 let accepted = task.is_some_and(|task| {
                     let accepted = task.status == Status::Archived;
                     if accepted {

@@ -22,7 +22,7 @@ impl Space {
         let id = QueueSettings::document_id(&"default".parse().unwrap());
         let change = DocumentChange {
             expected: self.state.document(&id).map(|known| known.op_id),
-            body: Some(Json::parse(&format!(r#"{{"group_weights":{weights}}}"#)).unwrap()),
+            body: Some(Json::parse(format!(r#"{{"group_weights":{weights}}}"#)).unwrap()),
             op: op(900_000 + self.ops),
         };
         let outcome = self.apply(Request::Document(id, change), at(0));
@@ -181,10 +181,10 @@ fn a_group_that_submits_one_task_after_another_gets_no_more_than_its_turn() {
         );
     }
     let mut served = String::new();
-    for number in 0..8 {
+    for (number, round) in (100..).zip(1..=8) {
         // It always has exactly one task waiting.
-        space.submit(of("one", 100 + number), at(0));
-        while !served.ends_with('o') || served.len() < (number as usize + 1) * 4 {
+        space.submit(of("one", number), at(0));
+        while !served.ends_with('o') || served.len() < round * 4 {
             served += &space.served(1);
         }
     }
