@@ -6,7 +6,7 @@ mod ordering;
 mod settings;
 mod uniqueness;
 
-use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
+use qo_core::queue_state::{Changes, Claim, CommandOutcome, Request, StateCommand};
 use qo_core::transition::Idempotency;
 use qo_core::{
     Action, Jitter, PauseNote, PauseTarget, QueueState, Rejection, Status, Submission, TaskId,
@@ -29,16 +29,15 @@ impl Space {
     }
 
     fn apply(&mut self, request: Request, now: Timestamp) -> CommandOutcome {
+        self.apply_and_report(request, now).0
+    }
+
+    fn apply_and_report(&mut self, request: Request, now: Timestamp) -> (CommandOutcome, Changes) {
         self.ops += 1;
-        let (outcome, _) = self.state.apply(
-            StateCommand {
-                op: op(self.ops),
-                request,
-            },
-            now,
-        );
+        let op = op(self.ops);
+        let result = self.state.apply(StateCommand { op, request }, now);
         self.state.check_consistency().unwrap();
-        outcome
+        result
     }
 
     fn submit(&mut self, submission: Submission, now: Timestamp) -> CommandOutcome {

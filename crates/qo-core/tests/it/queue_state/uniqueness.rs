@@ -1,34 +1,25 @@
 //! Keys that are held for part of a task's life.
 
-use qo_core::queue_state::{Changes, CommandOutcome, Request, StateCommand};
+use qo_core::queue_state::{Changes, CommandOutcome, Request};
 use qo_core::task::{
     EventAction, IdempotencyScope, KeyHold, OnConflict, Uniqueness, decode, decode_compact, encode,
     encode_compact,
 };
 use qo_core::transition::Idempotency;
-use qo_core::{Action, Payload, QueueState, Rejection, Status, Submission, Task, TaskId};
+use qo_core::{Action, Payload, Rejection, Status, Submission, Task, TaskId};
 
-use crate::support::{at, claim, complete, id, json, op, submission};
+use crate::support::{at, claim, complete, id, json, submission};
 
-struct Space {
-    state: QueueState,
-    ops: u64,
-}
+/// A queue whose changes are looked at.
+struct Space(super::Space);
 
 impl Space {
     fn new() -> Self {
-        Self {
-            state: QueueState::new(),
-            ops: 0,
-        }
+        Self(super::Space::new())
     }
 
     fn apply(&mut self, request: Request, now: i64) -> (CommandOutcome, Changes) {
-        self.ops += 1;
-        let op = op(self.ops);
-        let result = self.state.apply(StateCommand { op, request }, at(now));
-        self.state.check_consistency().unwrap();
-        result
+        self.0.apply_and_report(request, at(now))
     }
 
     fn submit(&mut self, submission: Submission, now: i64) -> (TaskId, bool, Changes) {
@@ -45,7 +36,7 @@ impl Space {
     }
 
     fn task(&self, number: u64) -> &Task {
-        self.state.task(id(number)).unwrap()
+        self.0.state.task(id(number)).unwrap()
     }
 }
 
@@ -157,7 +148,7 @@ fn a_waiting_task_is_postponed_and_never_hastened() {
     assert_eq!(space.task(1).available_at, at(1_500));
     assert!(space.submit(submit(2, 1_400), 600).2.is_empty());
     let none = |space: &mut Space, now| {
-        let due = space.state.due(&[], &[], at(now), 10);
+        let due = space.0.state.due(&[], &[], at(now), 10);
         due.is_empty()
     };
     assert!(none(&mut space, 1_499));
@@ -165,7 +156,7 @@ fn a_waiting_task_is_postponed_and_never_hastened() {
     // A due task that nobody has claimed is postponed too.
     space.submit(submit(2, 3_000), 2_000);
     assert!(none(&mut space, 2_999));
-    assert_eq!(space.state.len(), 1);
+    assert_eq!(space.0.state.len(), 1);
 }
 
 #[test]
@@ -199,7 +190,7 @@ fn invalid_changes_are_rejected_before_anything_changes() {
         rejected(&mut space, no_key, "idempotency_key");
         space.submit(keyed(1, KeyHold::Waiting, OnConflict::Keep), 0);
     }
-    assert_eq!(space.state.len(), 1);
+    assert_eq!(space.0.state.len(), 1);
 }
 
 #[test]
