@@ -82,6 +82,8 @@ const ORDERED: (u64, [u64; 3]) = (16, [6, 10, 13]);
 
 /// The seeds, by their remainder, whose tasks have groups.
 const FAIR: (u64, [u64; 2]) = (16, [8, 12]);
+/// How many more tasks these have.
+const FAIR_TASKS: u64 = 60;
 
 /// The seeds, by their remainder, in which the queue has settings.
 const SETTLED: (u64, [u64; 3]) = (16, [1, 4, 14]);
@@ -169,7 +171,7 @@ impl Plan {
             0
         };
         let is_fleet = seed % FLEET_EVERY == FLEET_EVERY / 2 + 1;
-        let plan = Self {
+        let mut plan = Self {
             first_leave: is_fleet && !calm,
             keeps_versions,
             gateway_ahead_ms,
@@ -190,6 +192,9 @@ impl Plan {
             retention: None,
             limits: None,
         };
+        if plan.has_groups() {
+            plan.tasks += FAIR_TASKS;
+        }
         if !is_fleet {
             return plan;
         }

@@ -25,13 +25,13 @@ async fn submit_many(engine: &DirectEngine, request: SubmitRequest, count: usize
     }
 }
 
-/// Claims in the order of the index.
+/// Claims in the order of the index, one by one: those of one claim start at the same time.
 async fn claim(engine: &DirectEngine, count: usize) -> Vec<Task> {
     let mut request = ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
     request.in_order = true;
+    request.max = 1;
     let mut tasks = Vec::new();
     while tasks.len() < count {
-        request.max = count - tasks.len();
         let claimed = engine.claim(&request).await.unwrap();
         assert!(!claimed.is_empty(), "{} of {count}", tasks.len());
         tasks.extend(claimed);

@@ -14,6 +14,9 @@ use crate::sched::{Scheduler, lock};
 /// The shortest time from a submit to a purge: by then no request of the submit is in flight.
 const PURGE_AFTER: Duration = Duration::from_secs(LATE_MAX.as_secs() + 20);
 
+/// How much later the tasks of the small group are due than those of the large one.
+const YOUNGER: Duration = Duration::from_secs(1);
+
 /// The shared work of all clients.
 #[derive(Debug, Default)]
 #[expect(
@@ -60,7 +63,13 @@ pub(crate) async fn client(
         } else {
             operate(&caller, &errands, &scheduler).await;
         }
-        caller.sleep(caller.millis(0, 4_000)).await;
+        let pause = caller.millis(0, 4_000);
+        // Groups take turns only if there is a backlog.
+        let hurries = {
+            let errands = lock(&errands);
+            errands.has_groups && errands.left > 0
+        };
+        caller.sleep(if hurries { pause / 8 } else { pause }).await;
     }
 }
 
@@ -187,18 +196,19 @@ fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
     })
 }
 
-/// Lets most tasks wait until the middle of the run, so that a large group and a small one compete. The bits of the id decide about the group.
+/// Lets most tasks wait until the middle of the run, so that a large group and a small one compete, whose tasks are younger. The bits of the id
+/// decide about the group.
 fn join_backlog(request: &mut SubmitRequest, id: TaskId, middle: Duration, elapsed: Duration) {
     let bits = id.as_uuid().as_u128() >> 44;
-    let group = if bits.is_multiple_of(8) {
-        "small"
+    let (group, later) = if bits.is_multiple_of(8) {
+        ("small", YOUNGER)
     } else {
-        "large"
+        ("large", Duration::ZERO)
     };
     request.fairness_group = group.parse().ok();
     request.priority = 5;
     if request.available == When::Now && request.expires.is_none() {
-        let millis = middle.saturating_sub(elapsed).as_millis();
+        let millis = (middle + later).saturating_sub(elapsed).as_millis();
         request.available = When::InMillis(u64::try_from(millis).unwrap_or_default());
     }
 }
