@@ -120,7 +120,6 @@ async fn a_body_without_a_payload_is_small() {
     let server = serve(config()).await;
     for (method, path) in [
         ("POST", "/v1/claim"),
-        ("POST", "/v1/bulk"),
         ("POST", "/v1/tasks/{id}/release"),
         ("POST", "/v1/tasks/{id}/renew"),
         ("POST", "/v1/tasks/{id}/snooze"),

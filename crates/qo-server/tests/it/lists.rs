@@ -132,7 +132,7 @@ async fn a_bulk_operation_on_ids_changes_these_tasks_only() {
     let both = json!({"operation": "cancel", "filter": {"ids": [ids[2]], "queue": "default"}});
     server.refused(bulk(both), 400, "bad_request").await;
     let many = json!({"operation": "cancel", "filter": {"ids": vec![&ids[2]; 1_001]}});
-    server.refused(bulk(many), 400, "bad_body").await;
+    server.refused(bulk(many), 400, "bad_request").await;
     let misspelt = json!({"operation": "cancel", "filter": {"tpye": "t"}});
     server.refused(bulk(misspelt), 400, "bad_body").await;
 }
