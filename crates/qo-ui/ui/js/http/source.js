@@ -22,7 +22,7 @@ const STATS_MAX_AGE_MS = 5_000;
 /** The tasks of one bulk request: few enough to show progress and to stop in between. */
 const BULK = 200;
 /** From this number of tasks on, the server works in the background: the page can be closed meanwhile. */
-const BACKGROUND_FROM = 1_000;
+const BACKGROUND_FROM = 5_000;
 const BACKGROUND_MAX = 50_000;
 const BACKGROUND_POLL_MS = 400;
 const MATCH_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'expires_at', 'cancel_requested', 'worker_id', 'updated_at', 'created_at'];
