@@ -72,7 +72,9 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
             punctual,
             grouped: evidence.subject.groups_changes(),
             takes_turns: evidence.subject.groups_changes() && evidence.plan.has_groups(),
-            counts_waiting: evidence.subject.admits_submits(),
+            // The life of a damaged task ends with the damage, and the queue still counts it.
+            counts_waiting: evidence.subject.admits_submits()
+                && !evidence.plan.has(FaultKind::CorruptObject),
             clock_difference_ms: if punctual { 3_000 } else { 65_000 },
             ..Conditions::strict()
         },
