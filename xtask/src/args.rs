@@ -65,6 +65,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
     }
 }
 
+/// The words of a command line, for tests.
+#[cfg(test)]
+pub(crate) fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
 fn help(words: &[OsString]) -> Result<Topic> {
     match words {
         [] => Ok(Topic::Overview),
@@ -128,7 +134,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Invocation> {
-        parse(line.split_whitespace().map(OsString::from))
+        parse(words(line))
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::metadata::Metadata;
+use crate::run::succeeds;
 use crate::steps::SHIPPED;
-use crate::typed::typed;
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +88,7 @@ pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCo
             _ => &mut command,
         };
         command.arg("--").args(arguments);
-        let status = command
-            .status()
-            .with_context(|| format!("cannot run `{}`", typed(&command)))?;
-        if !status.success() {
+        if !succeeds(&mut command)? {
             return Ok(ExitCode::FAILURE);
         }
     }
@@ -101,12 +98,12 @@ pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::words;
 
     #[test]
     fn the_scenarios_of_the_broker_run_in_their_targets() {
         let targets = |line: &str| {
-            let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
-            let targets = Benchmark::Broker.targets(&words).into_iter();
+            let targets = Benchmark::Broker.targets(&words(line)).into_iter();
             let texts = targets.map(|(target, words)| {
                 let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
                 format!("{target}: {}", words.join(" "))

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
+use crate::run::succeeds;
 use crate::typed::typed;
 
 /// Builds the `qo` command and runs the chaos test on it.
@@ -17,10 +18,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         .args(arguments);
     for command in [&mut build, &mut command] {
         println!("$ {}", typed(command));
-        let status = command
-            .status()
-            .with_context(|| format!("cannot run `{}`", typed(command)))?;
-        if !status.success() {
+        if !succeeds(command)? {
             return Ok(ExitCode::FAILURE);
         }
     }

@@ -295,10 +295,10 @@ fn watch(command: &mut Command) -> Result<Figures> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::words;
 
     fn planned(line: &str) -> Result<Plan> {
-        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        plan(&words)
+        plan(&words(line))
     }
 
     #[test]

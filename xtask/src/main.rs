@@ -16,6 +16,7 @@ mod mutants;
 mod paint;
 mod repeat;
 mod root;
+mod run;
 mod sim;
 mod steps;
 mod table;

@@ -4,12 +4,12 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::metadata::Metadata;
 use crate::root::root;
+use crate::run::{exit_code, succeeds};
 use crate::steps::SHIPPED;
-use crate::typed::typed;
 
 /// The directory of the pages, relative to the root of the repository.
 pub(crate) const DIRECTORY: &str = "target/man";
@@ -20,21 +20,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     let mut build = qo_testkit::cargo()?;
     build.args(["build", "--workspace", "--features", SHIPPED]);
     build.args(["--example", "man"]);
-    let status = build
-        .status()
-        .with_context(|| format!("cannot run `{}`", typed(&build)))?;
-    if !status.success() {
+    if !succeeds(&mut build)? {
         return Ok(ExitCode::FAILURE);
     }
     let target = Metadata::of_workspace()?.target_directory;
     let mut command = Command::new(target.join("debug/examples/man"));
     command.arg(DIRECTORY).current_dir(root());
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run `{}`", typed(&command)))?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(exit_code(succeeds(&mut command)?))
 }

@@ -7,9 +7,10 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::mutants;
+use crate::run::{exit_code, succeeds};
 use crate::typed::typed;
 
 /// Runs the simulator with these arguments, in the profile of the tests, so that their build is reused.
@@ -31,12 +32,5 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         .arg("--")
         .args(arguments.iter().filter(|word| *word != "--exact"));
     println!("$ {}", typed(&command));
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run `{}`", typed(&command)))?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(exit_code(succeeds(&mut command)?))
 }

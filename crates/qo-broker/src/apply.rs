@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
+use qo_core::queue_state::{Changes, Claim, CommandOutcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{Stats, TaskOrder, WaitReason};
@@ -325,7 +325,7 @@ impl Applier {
     ) -> CommandOutcome {
         let op = self.runtime.new_op_id();
         let mut operation = operation_of(&request);
-        let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
+        let (outcome, mut changed) = self.state.apply(StateCommand { op, request }, now);
         if matches!(
             outcome,
             CommandOutcome::Submitted {
@@ -335,10 +335,23 @@ impl Applier {
         ) {
             operation = "amend";
         }
+        let deliveries = Changes {
+            tasks: std::mem::take(&mut changed.deliveries),
+            ..Changes::default()
+        };
+        self.record(operation, changed, changes);
+        if !deliveries.is_empty() {
+            changes.submitted.extend(&deliveries.tasks);
+            changes.may_be_claimable = true;
+            self.record("submit", deliveries, changes);
+        }
+        outcome
+    }
+
+    fn record(&self, operation: &'static str, changed: Changes, changes: &mut GroupChanges) {
         changes.record_changed(operation, &changed.tasks, &self.state);
         changes.record_command(operation, &changed, &self.state);
         changes.add(changed);
-        outcome
     }
 
     /// Refuses to touch a task whose stored record this version cannot read.

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use qo_core::document::DOCUMENTS_MAX;
 use qo_core::queue_state::{CommandOutcome, Request};
 use qo_core::transition::submit;
 use qo_core::{DocumentId, DocumentKind, StoredDocument, Timestamp};
@@ -45,7 +44,7 @@ impl Applier {
         let is_repeated = current.is_some_and(|current| current.contains(change.op));
         if !is_repeated {
             let is_new = current.is_none() && change.body.is_some();
-            if is_new && self.state.documents(id.kind).count() >= DOCUMENTS_MAX {
+            if is_new && self.state.documents(id.kind).count() >= id.kind.documents_max() {
                 return Err(too_many_documents(id.kind));
             }
             self.check_submits(journal, order, now, changes)?;

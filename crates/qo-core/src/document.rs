@@ -1,4 +1,4 @@
-//! Small named JSON documents that are kept beside the tasks: schedules, settings of queues, limits.
+//! Small named JSON documents that are kept beside the tasks: schedules, settings of queues, limits, webhooks.
 //!
 //! A document is changed by compare-and-swap: a change names the version that it builds upon, and each write makes a new version. The
 //! version is the operation id of the write, so a caller that lost a response recognises its own write, and a document that was removed
@@ -21,10 +21,11 @@ use crate::json::Json;
 use crate::limit::StartWindow;
 use crate::names::DocumentName;
 use crate::time::Timestamp;
+use crate::webhook::WEBHOOKS_MAX;
 
 /// The maximum size of a document's body, in bytes.
 pub const DOCUMENT_MAX_BYTES: usize = 32 * 1024;
-/// The maximum number of documents of one kind.
+/// The maximum number of documents of one kind. Of some kinds there may be fewer ([`DocumentKind::documents_max`]).
 pub const DOCUMENTS_MAX: usize = 1_000;
 /// How many earlier operations a document keeps, so that their authors recognise them.
 const RECENT_OPS_MAX: usize = 16;
@@ -39,18 +40,20 @@ pub enum DocumentKind {
     Queues,
     /// A limit of concurrent tasks or starts.
     Limits,
+    /// A webhook, which is notified when tasks end.
+    Webhooks,
 }
 
 /// A text that is not a kind of documents.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not a kind of settings: expected schedules, queues or limits")]
+#[error("{text:?} is not a kind of settings: expected schedules, queues, limits or webhooks")]
 pub struct UnknownDocumentKind {
     text: String,
 }
 
 impl DocumentKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Schedules, Self::Queues, Self::Limits];
+    pub const ALL: [Self; 4] = [Self::Schedules, Self::Queues, Self::Limits, Self::Webhooks];
 
     /// Its name in keys and paths.
     pub fn as_str(self) -> &'static str {
@@ -58,6 +61,15 @@ impl DocumentKind {
             Self::Schedules => "schedules",
             Self::Queues => "queues",
             Self::Limits => "limits",
+            Self::Webhooks => "webhooks",
+        }
+    }
+
+    /// The most documents of this kind.
+    pub fn documents_max(self) -> usize {
+        match self {
+            Self::Webhooks => WEBHOOKS_MAX,
+            _ => DOCUMENTS_MAX,
         }
     }
 }

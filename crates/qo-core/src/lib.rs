@@ -10,6 +10,7 @@
 //! - [`QueueSettings`]: defaults and bounds of a queue.
 //! - [`schedule`]: when schedules submit tasks.
 //! - [`limit`]: how many tasks may run at once, and start within a time.
+//! - [`webhook`]: who is notified when tasks end.
 //! - [`pause`]: queues and types that claims skip.
 //! - [`keys`]: the keys of a task's objects in a bucket.
 //! - [`Route`]: the partition of a task.
@@ -37,6 +38,7 @@ mod text;
 pub mod time;
 pub mod trace;
 pub mod transition;
+pub mod webhook;
 
 pub use blob::BlobAddress;
 pub use document::{DocumentId, DocumentKind, StoredDocument};
@@ -60,3 +62,4 @@ pub use task::{Status, Task};
 pub use time::Timestamp;
 pub use trace::TraceParent;
 pub use transition::{Action, Command, Rejection, Submission};
+pub use webhook::{Webhook, WebhookEvent, WebhookRules, WebhookSecret};

@@ -8,7 +8,7 @@
 //! | 4 | delete the old entries, later and in batches | nothing | |
 //!
 //! A task with an ordering key has its own steps instead of step 3 ([`super::ordering`]). The end of an attempt under a limit also returns its
-//! slots after the swap ([`super::limits`]).
+//! slots after the swap ([`super::limits`]), and the end of a task submits the deliveries of webhooks before step 4 ([`super::webhooks`]).
 //!
 //! The lease entry is written before the swap because a running task without one would never be found again. The ready entry is
 //! written after the swap because any process that finds one for a task that is not pending deletes it. The swap carries an
@@ -160,7 +160,8 @@ impl DirectEngine {
             self.publish_entry(&task).await;
             true
         };
-        if is_indexed {
+        let is_delivered = self.deliver_end(&before, &task).await;
+        if is_indexed && is_delivered {
             self.shared.index_gc.enqueue(
                 index::stale_keys(&before, &task, now)
                     .into_iter()

@@ -147,6 +147,17 @@ fn foreign(fields: &str) -> String {
     )
 }
 
+/// A task with a limit key, and with a group whose rank orders it in the index instead of its due time.
+fn ranked(due: i64) -> Task {
+    let mut task = submitted(|s| {
+        s.available_at = Some(at(due));
+        s.limit_key = Some("stripe".parse().unwrap());
+        s.fairness_group = Some("acme".parse().unwrap());
+    });
+    task.fairness_rank = Some(at(7_000));
+    task
+}
+
 fn text(task: &Task) -> String {
     String::from_utf8(encode(task).unwrap()).unwrap()
 }
@@ -174,6 +185,17 @@ fn tasks() -> Vec<(&'static str, String)> {
     let mut tasks = vec![
         ("pending", text(&pending())),
         ("later", text(&later())),
+        ("pending, with a group and a rank", text(&ranked(0))),
+        ("later, with a group and a rank", text(&ranked(3_600_000))),
+        (
+            "failed, with a group and a rank",
+            text(&failed(
+                claimed(ranked(0), 10),
+                FailureKind::Permanent,
+                "a bug",
+                20,
+            )),
+        ),
         (
             "later, and expired by then",
             text(&submitted(|s| {

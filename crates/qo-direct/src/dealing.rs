@@ -10,8 +10,8 @@
 //!   [`Hand`] of all tasks in the index ([`deal`]). The others do not look.
 //! - **Places**: in an index of many pages, a large fleet works at several [places](place_of).
 
+use qo_core::TaskId;
 use qo_core::keys::{IndexEntry, Key};
-use qo_core::{TaskId, Timestamp};
 
 /// How many entries of a page a worker should find assigned to it. A fleet that is too large for this begins at several places.
 const SHARE: usize = 32;
@@ -95,13 +95,11 @@ impl ShardRanks {
     }
 }
 
-/// A worker's part of a batch: the tasks whose ids have this remainder, with what is left of earlier batches.
+/// A worker's part of a batch: the tasks whose ids have this remainder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hand {
     number: u64,
     hands: u64,
-    /// Tasks that were due later are dealt out with the next batch.
-    until: Option<Timestamp>,
 }
 
 impl Hand {
@@ -109,12 +107,10 @@ impl Hand {
     pub(super) const ALL: Self = Self {
         number: 0,
         hands: 1,
-        until: None,
     };
 
-    pub(super) fn includes(self, id: TaskId, available_at: Timestamp) -> bool {
-        self.until.is_none_or(|until| available_at <= until)
-            && hash(id) % self.hands.max(1) == self.number
+    pub(super) fn includes(self, id: TaskId) -> bool {
+        hash(id) % self.hands.max(1) == self.number
     }
 }
 
@@ -138,8 +134,6 @@ pub(super) struct Added {
     pub(super) listed: u64,
     pub(super) batch: Option<u64>,
     pub(super) total: u64,
-    /// When the last ones were announced.
-    pub(super) announced_at: Option<Timestamp>,
 }
 
 /// Deals new tasks out to the workers, of which each runs `slots` at once.
@@ -148,15 +142,14 @@ pub(super) fn deal(rank: Rank, slots: u64, added: Added) -> Deal {
         listed,
         batch,
         total,
-        announced_at,
     } = added;
     if total <= listed {
         // The topic was counted anew.
         return Deal::Everybody;
     }
     let batch = batch.unwrap_or(listed).clamp(listed, total);
-    let later = deal_batch(rank, slots, batch, total, announced_at);
-    let earlier = deal_batch(rank, slots, listed, batch, announced_at);
+    let later = deal_batch(rank, slots, batch, total);
+    let earlier = deal_batch(rank, slots, listed, batch);
     match (later, earlier) {
         (Deal::Hand(_) | Deal::Everybody, _) => later,
         (_, Deal::Hand(_) | Deal::Everybody) => earlier,
@@ -165,7 +158,7 @@ pub(super) fn deal(rank: Rank, slots: u64, added: Added) -> Deal {
     }
 }
 
-fn deal_batch(rank: Rank, slots: u64, from: u64, to: u64, until: Option<Timestamp>) -> Deal {
+fn deal_batch(rank: Rank, slots: u64, from: u64, to: u64) -> Deal {
     let tasks = to.saturating_sub(from);
     let hand = (tasks / WOKEN_MIN).clamp(1, slots.clamp(1, HAND_MAX));
     let hands = tasks.div_ceil(hand);
@@ -179,11 +172,7 @@ fn deal_batch(rank: Rank, slots: u64, from: u64, to: u64, until: Option<Timestam
     let first = (from / hand) % rank.count;
     let number = (rank.rank % rank.count + rank.count - first) % rank.count;
     if number < hands {
-        Deal::Hand(Hand {
-            number,
-            hands,
-            until,
-        })
+        Deal::Hand(Hand { number, hands })
     } else if number < hands + BACKUPS {
         Deal::Backup
     } else {
@@ -298,7 +287,6 @@ mod tests {
             listed,
             batch,
             total,
-            announced_at: Some(Timestamp::from_millis(5)),
         }
     }
 
@@ -309,10 +297,7 @@ mod tests {
                 let hands = hands(1_000, 4, added(from, None, from + tasks));
                 assert_eq!(hands.len(), woken, "{tasks} from {from}");
                 for id in ids(300) {
-                    let takers = hands
-                        .iter()
-                        .filter(|hand| hand.includes(id, Timestamp::from_millis(0)))
-                        .count();
+                    let takers = hands.iter().filter(|hand| hand.includes(id)).count();
                     assert_eq!(takers, 1);
                 }
             }
@@ -362,12 +347,7 @@ mod tests {
         let deals: Vec<Deal> = (0..10)
             .map(|rank| deal(Rank { rank, count: 10 }, 4, added(25, Some(25), 26)))
             .collect();
-        let until = Some(Timestamp::from_millis(5));
-        let hand = Hand { until, ..Hand::ALL };
-        let id = ids(1).next().unwrap();
-        assert!(hand.includes(id, Timestamp::from_millis(5)));
-        assert!(!hand.includes(id, Timestamp::from_millis(6)));
-        assert_eq!(deals[5], Deal::Hand(hand));
+        assert_eq!(deals[5], Deal::Hand(Hand::ALL));
         assert_eq!(deals[6], Deal::Backup);
         let others = deals.iter().filter(|deal| **deal == Deal::Others).count();
         assert_eq!(others, 8);

@@ -95,7 +95,7 @@ impl DirectEngine {
             .collect())
     }
 
-    fn is_list_fresh(&self, kind: DocumentKind) -> bool {
+    pub(super) fn is_list_fresh(&self, kind: DocumentKind) -> bool {
         let epoch = self.shared.signal.epoch_of(settings_topic(kind));
         let at = self.runtime().monotonic();
         let listed = lock(&self.shared.documents.cache)
@@ -164,6 +164,16 @@ impl DirectEngine {
             Err(StoreError::NotFound { .. }) => {
                 lock(&self.shared.documents.cache).documents.remove(id);
                 return Ok(None);
+            }
+            // The body ended early, several times. The document itself may be intact, and a list without it would hide a limit.
+            Err(StoreError::Corrupt { key, detail }) => {
+                return Err(EngineError::Store(StoreError::Unavailable {
+                    key,
+                    detail,
+                    attempts: 1,
+                    elapsed: Duration::ZERO,
+                    in_doubt: false,
+                }));
             }
             Err(error) => return Err(error.into()),
         };
@@ -316,7 +326,7 @@ impl DirectEngine {
             objects += 1;
             live += usize::from(cached.stored.body.is_some());
         }
-        if live >= DOCUMENTS_MAX || objects >= OBJECTS_MAX {
+        if live >= kind.documents_max() || objects >= OBJECTS_MAX {
             return Err(too_many_documents(kind));
         }
         Ok(())

@@ -71,6 +71,7 @@ mod submit;
 mod sweeper;
 mod task_counts;
 mod uniqueness;
+mod webhooks;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -114,6 +115,7 @@ use self::scheduled::Scheduled;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
 use self::task_counts::TaskCounts;
+use self::webhooks::KnownWebhooks;
 
 /// The maximum number of cached claims.
 const CLAIM_CACHE_MAX: usize = 10_000;
@@ -152,6 +154,7 @@ struct EngineShared {
     documents: Documents,
     queue_settings: KnownSettings,
     ranks: Ranks,
+    webhooks: KnownWebhooks,
     workers: WorkerRecords,
 }
 
@@ -194,6 +197,7 @@ impl DirectEngine {
                 workers: WorkerRecords::default(),
                 queue_settings: KnownSettings::default(),
                 ranks: Ranks::default(),
+                webhooks: KnownWebhooks::default(),
                 index_gc,
                 signal,
                 client,

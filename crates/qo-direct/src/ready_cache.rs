@@ -1,15 +1,9 @@
 //! Cached pages of the ready index, per queue and type, so that one LIST serves many claims.
 //!
 //! If all workers started at the front of the index, they would race for the same tasks. [`super::dealing`] says which tasks of a page are
-//! for whom; the live workers of a queue and type are known from [`super::peers`]. When a worker lists:
-//! - **It has used up its part of a page, and there are more.**
-//! - **The signal announces new tasks that are dealt to it.** The signal says how many entries were added. If everybody would not get enough of
-//!   them, only some workers list. The others rely on the fallback interval, so that a trickle of tasks does not cost a LIST per task and
-//!   idle worker.
-//! - **It has seen tasks of others that it may steal by now.** It takes them only if a page has none of its own. The time counts from when the
-//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish, too. Newer
-//!   tasks that are dealt to others end the wait, because these workers see the older ones.
-//! - **It has not listed for the fallback interval**, because a signal may have been lost.
+//! for whom; the live workers of a queue and type are known from [`super::peers`]. [`relist`] says when a worker lists again.
+
+mod relist;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -20,22 +14,15 @@ use qo_core::keys::{IndexEntry, Key, ready_prefix};
 use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use qo_engine::EngineError;
 use qo_store::client::Page;
-use qo_store::runtime::RuntimeExt;
 
-use super::dealing::{Added, Deal, Hand, Rank, ShardRanks, deal, place_of, start_of};
+use self::relist::ListReason;
+use super::dealing::{Hand, Rank, ShardRanks, place_of, start_of};
 use super::page_share::PageShare;
-use super::peers::Standing;
 use super::signal_record::ready_topic;
 use super::{DirectEngine, lock};
 
 /// How many steal times a worker waits for a task of a shard that it does not claim from by its record.
 const FOREIGN_DELAYS: u64 = 5;
-/// A fleet of more than twice this many workers lists without a signal less often, by at most this factor.
-const FALLBACK_WORKERS: u64 = 20;
-const FALLBACK_INTERVALS_MAX: u64 = 5;
-/// How long a cached page is used before it is listed again. A busy worker uses up a page sooner; a slow one must not keep claiming
-/// by an old order of urgency.
-const PAGE_FRESH: Duration = Duration::from_secs(5);
 /// The maximum number of cached lists. At the limit the cache is cleared.
 const LISTS_MAX: usize = 10_000;
 
@@ -103,17 +90,6 @@ struct CachedPage {
     had_own_at: Option<Timestamp>,
     /// Whether entries were passed over because a limit has no room.
     skipped: bool,
-}
-
-/// Why a ready list needs a LIST.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ListReason {
-    /// It was never listed, or not for the fallback interval.
-    Unknown,
-    /// There may be more.
-    More,
-    /// There are new entries, of which the worker takes this part.
-    Dealt(Hand),
 }
 
 impl ReadyListName {
@@ -263,11 +239,7 @@ impl DirectEngine {
             Some(ranks) => {
                 let delays =
                     |entry: &IndexEntry| match (reason, group.or_else(|| ranks.of(entry.id))) {
-                        (ListReason::Dealt(hand), _)
-                            if hand.includes(entry.id, entry.available_at) =>
-                        {
-                            0
-                        }
+                        (ListReason::Dealt(hand), _) if hand.includes(entry.id) => 0,
                         (ListReason::Dealt(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
                         (_, Some(rank)) => rank.steal_delays(entry.id),
                         (_, None) => FOREIGN_DELAYS,
@@ -292,173 +264,6 @@ impl DirectEngine {
                 name.includes(entry.id.shard()) && !self.shared.left_alone.contains(entry.id, now)
             })
             .collect()
-    }
-
-    /// When a LIST for one of these ready lists may return more, without any signal.
-    pub(super) fn next_relist(&self, names: &[ReadyListName]) -> Option<Timestamp> {
-        let lists = names.iter().map(|name| self.shared.ready_cache.list(name));
-        let times = lists.flat_map(|list| {
-            let cached = lock(&list.cached);
-            [cached.due_at, cached.steal_at]
-        });
-        times.flatten().min()
-    }
-
-    /// Makes the next claim list again after a claim failed, so that the task is not skipped until the next signal.
-    pub(super) fn relist_soon(&self, name: &ReadyListName) {
-        lock(&self.shared.ready_cache.list(name).cached).needs_relist = true;
-    }
-
-    /// Makes claims list again at `at`, when an entry that is not due yet becomes due.
-    pub(super) fn relist_at(&self, name: &ReadyListName, at: Timestamp) {
-        let list = self.shared.ready_cache.list(name);
-        let mut cached = lock(&list.cached);
-        cached.due_at = Some(cached.due_at.map_or(at, |earlier| earlier.min(at)));
-    }
-
-    /// Remembers that an entry of a list was passed over because a limit has no room.
-    pub(super) fn mark_skipped(&self, name: &ReadyListName) {
-        lock(&self.shared.ready_cache.list(name).cached).skipped = true;
-    }
-
-    /// Makes claims list again what was passed over, because a limit may have room.
-    pub(super) fn relist_skipped(&self) {
-        for list in lock(&self.shared.ready_cache.lists).values() {
-            let mut cached = lock(&list.cached);
-            if std::mem::take(&mut cached.skipped) {
-                cached.needs_relist = true;
-                cached.after = None;
-            }
-        }
-    }
-
-    /// Why a ready list needs a LIST: its page is used up and there may be new entries, or its page is old and more urgent tasks may have
-    /// been submitted since. `None` if it needs none.
-    fn list_reason(
-        &self,
-        list: &ReadyList,
-        name: &ReadyListName,
-        worker: &WorkerId,
-    ) -> Option<ListReason> {
-        let now = self.runtime().monotonic();
-        let store_now = self.client().now();
-        let change = self.shared.signal.change_of(&name.topic());
-        let (known, was_looking) = {
-            let mut cached = lock(&list.cached);
-            let looked_at = cached.looked_at.replace(now);
-            let Some((at, epoch)) = cached.listed else {
-                return Some(ListReason::Unknown);
-            };
-            if !cached.entries.is_empty() {
-                return (now >= at + PAGE_FRESH).then_some(ListReason::More);
-            }
-            if cached.needs_relist || cached.due_at.is_some_and(|at| at <= store_now) {
-                return Some(ListReason::More);
-            }
-            if epoch == change.epoch {
-                if cached.steal_at.is_some_and(|at| at <= store_now) {
-                    return Some(cached.hand.map_or(ListReason::More, ListReason::Dealt));
-                }
-                return (now >= cached.fallback_at).then_some(ListReason::Unknown);
-            }
-            // A worker that was busy has missed earlier changes.
-            let away = self.config().signal_interval * 2;
-            let was_looking = looked_at.is_some_and(|at| now < at + away);
-            (cached.listed_entries, was_looking)
-        };
-        let (Some(listed), Some(total), true) = (known, change.entries, was_looking) else {
-            return Some(ListReason::More);
-        };
-        if name.in_order {
-            return Some(ListReason::More);
-        }
-        let ranks = self.ranks(name, worker);
-        let slots = ranks.as_ref().map_or(1, |ranks| ranks.slots);
-        let Some(rank) = ranks.as_ref().and_then(ShardRanks::common) else {
-            return Some(ListReason::More);
-        };
-        let added = Added {
-            listed,
-            batch: change.entries_before,
-            total,
-            announced_at: change.announced_at,
-        };
-        let steal_at = match deal(rank, slots, added) {
-            Deal::Everybody => return Some(ListReason::More),
-            Deal::Hand(hand) => return Some(ListReason::Dealt(hand)),
-            Deal::Backup => Some(store_now.plus_millis(self.config().steal_after_ms)),
-            Deal::Others => None,
-        };
-        let hand = steal_at.map(|_| Hand::ALL);
-        let mut cached = lock(&list.cached);
-        if let Some((_, epoch)) = &mut cached.listed {
-            *epoch = change.epoch;
-        }
-        cached.listed_entries = change.entries;
-        cached.hand = hand;
-        cached.steal_at = steal_at;
-        None
-    }
-
-    /// How long a worker leaves the further pages to those that newer tasks are dealt to.
-    fn more_delay_ms(&self) -> u64 {
-        let delay = self
-            .config()
-            .signal_interval
-            .mul_f64(1.0 + self.runtime().random_unit());
-        u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// When a list that was listed at `at` is listed again without a signal. The workers of a large fleet do so less often, and at different
-    /// times: whichever comes first takes a task whose signal was lost.
-    pub(super) fn fallback_at(&self, at: Duration) -> Duration {
-        let interval = self.config().fallback_interval;
-        match self.standing() {
-            Standing::Ranked(Rank { count, .. }) if count >= 2 * FALLBACK_WORKERS => {
-                let intervals = (count / FALLBACK_WORKERS).min(FALLBACK_INTERVALS_MAX);
-                let factor = 0.5 + self.runtime().random_unit();
-                #[expect(clippy::cast_precision_loss, reason = "the factor is a single digit")]
-                let factor = factor * intervals as f64;
-                at + interval.mul_f64(factor)
-            }
-            _ => at + interval,
-        }
-    }
-
-    /// Whether nothing is known about a ready list: it was never listed, or not for the fallback interval, or everything may have changed.
-    pub(super) fn is_unknown(&self, name: &ReadyListName) -> bool {
-        let list = self.shared.ready_cache.list(name);
-        let cached = lock(&list.cached);
-        let Some((_, epoch)) = cached.listed else {
-            return true;
-        };
-        let changed = self.shared.signal.epoch_of(&name.topic());
-        let is_old = self.runtime().monotonic() >= cached.fallback_at;
-        let is_quiet = cached.entries.is_empty() && !cached.needs_relist;
-        let all_changed = changed == self.shared.signal.all_changed();
-        is_quiet && ((epoch == changed && is_old) || (epoch != changed && all_changed))
-    }
-
-    /// Records that a ready list was found empty at a time and an epoch of the signal, without a LIST of its own.
-    pub(super) fn mark_empty(
-        &self,
-        name: &ReadyListName,
-        at: Duration,
-        epoch: u64,
-        fallback_at: Duration,
-    ) {
-        let change = self.shared.signal.change_of(&name.topic());
-        if change.epoch > epoch {
-            return;
-        }
-        let list = self.shared.ready_cache.list(name);
-        let mut cached = lock(&list.cached);
-        if cached.entries.is_empty() {
-            cached.listed = Some((at, change.epoch));
-            cached.fallback_at = fallback_at;
-            cached.listed_entries = change.known_entries;
-            cached.looked_at = Some(self.runtime().monotonic());
-        }
     }
 }
 

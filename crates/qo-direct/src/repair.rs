@@ -96,8 +96,9 @@ pub(super) fn expected_key(task: &Task, now: Timestamp) -> Option<Key> {
 
 impl DirectEngine {
     /// Writes the index entry that a task should have. Writing an existing one is harmless. Repairs the line of its ordering key, if it has
-    /// one.
+    /// one, and submits missing deliveries if it has ended.
     pub(super) async fn restore_entry(&self, task: &Task) -> Result<(), EngineError> {
+        self.restore_deliveries(task).await?;
         if task.ordering_key.is_some() && task.status != Status::Running {
             return if task.is_settled() {
                 self.check_left(task).await.map(drop)

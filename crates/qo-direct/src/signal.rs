@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use qo_core::Timestamp;
 use qo_core::keys::SIGNAL_KEY;
 use qo_store::client::{Object, Tag};
 use qo_store::runtime::{Runtime, RuntimeExt};
@@ -80,8 +79,6 @@ pub(super) struct TopicChange {
     /// How many entries were ever added to the topic, and how many before the last announcement, if the change is one of other processes.
     pub(super) entries: Option<u64>,
     pub(super) entries_before: Option<u64>,
-    /// When that announcement was made.
-    pub(super) announced_at: Option<Timestamp>,
     /// How many entries a LIST shows at least that begins now, if that is known.
     pub(super) known_entries: Option<u64>,
 }
@@ -110,7 +107,6 @@ impl SignalState {
             epoch: self.epoch,
             entries,
             entries_before: state.and_then(|state| state.before),
-            announced_at: state.and_then(|state| state.at),
             known_entries: entries,
         };
         self.topics.insert(topic.to_owned(), change);
@@ -177,7 +173,6 @@ impl Signal {
             epoch: state.all_changed,
             entries: None,
             entries_before: None,
-            announced_at: None,
             known_entries: seen.map(|(record, _)| record.entries_of(topic)),
         };
         let change = state.topics.get(topic).copied();
@@ -300,8 +295,7 @@ impl Signal {
                 None => (SignalRecord::default(), None),
             };
             state.written_at = Some(self.shared.runtime.monotonic());
-            let at = self.shared.client.now();
-            (batch, seen.with_changes(&changed, at, op), tag, op)
+            (batch, seen.with_changes(&changed, op), tag, op)
         };
         let result = match serde_json::to_vec(&body) {
             Ok(text) => {

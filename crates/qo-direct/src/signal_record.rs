@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use qo_core::{DocumentKind, OpId, QueueName, TaskType, Timestamp};
+use qo_core::{DocumentKind, OpId, QueueName, TaskType};
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of topics in the record.
@@ -22,11 +22,12 @@ pub(super) const LATER: &str = "later";
 /// The topic of the settings of queues, and of paused ones.
 pub(super) const QUEUES: &str = "queues";
 
-/// The topic of the documents of a kind. Schedules change with every tick; limits and settings of queues,
+/// The topic of the documents of a kind. Schedules change with every tick; limits, webhooks and settings of queues,
 /// which every process follows, hardly ever.
 pub(super) fn settings_topic(kind: DocumentKind) -> &'static str {
     match kind {
         DocumentKind::Limits => "limits",
+        DocumentKind::Webhooks => "webhooks",
         DocumentKind::Queues => QUEUES,
         _ => "settings",
     }
@@ -47,9 +48,6 @@ pub(super) struct TopicState {
     /// How many there were before the last write. Older versions of qo do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<u64>,
-    /// When the last write was made: all of its entries were due by then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) at: Option<Timestamp>,
 }
 
 /// The stored record.
@@ -83,12 +81,7 @@ impl SignalRecord {
     }
 
     /// The record after a change of these topics, each with the number of new entries.
-    pub(super) fn with_changes(
-        &self,
-        changed: &BTreeMap<String, u64>,
-        at: Timestamp,
-        op: OpId,
-    ) -> Self {
+    pub(super) fn with_changes(&self, changed: &BTreeMap<String, u64>, op: OpId) -> Self {
         let mut next = self.clone();
         next.op_id = Some(op);
         next.line.get_or_insert(op);
@@ -97,7 +90,6 @@ impl SignalRecord {
             let state = next.topics.entry(topic.clone()).or_default();
             state.counter = next.counter;
             state.before = Some(state.entries);
-            state.at = Some(at);
             state.entries = state.entries.saturating_add(*entries);
         }
         while next.topics.len() > TOPICS_MAX {
@@ -146,8 +138,7 @@ mod tests {
             .iter()
             .map(|topic| ((*topic).to_owned(), 1))
             .collect();
-        let at = Timestamp::from_millis(7_000);
-        record.with_changes(&changed, at, OpId::from_random(op))
+        record.with_changes(&changed, OpId::from_random(op))
     }
 
     fn topics(changes: Changes) -> Vec<String> {
@@ -172,7 +163,6 @@ mod tests {
             counter: 3,
             entries: 2,
             before: Some(1),
-            at: Some(Timestamp::from_millis(7_000)),
         };
         assert_eq!(changed[1], ("q/a".to_owned(), state));
         assert_eq!((third.entries_of("q/a"), third.entries_of("q/c")), (2, 0));

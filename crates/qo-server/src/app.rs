@@ -9,7 +9,7 @@ use qo_remote::wire::Condition;
 use qo_store::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::activity::Activity;
+use crate::activity::{Activity, ActivityStore};
 use crate::bulk_jobs::BulkJobs;
 use crate::claims::Claims;
 use crate::cluster::ClusterControl;
@@ -36,6 +36,8 @@ pub(crate) struct AppState {
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) activity: Activity,
+    /// Where its counters are stored, if they are.
+    pub(crate) activity_store: Option<ActivityStore>,
     pub(crate) bulk_jobs: BulkJobs,
     /// The bytes that request bodies may still take.
     pub(crate) body_room: Arc<Semaphore>,
@@ -81,6 +83,7 @@ impl App {
             )),
             metrics: Metrics::default(),
             activity: Activity::new(queue.now()),
+            activity_store: config.activity.clone(),
             bulk_jobs: BulkJobs::default(),
             body_room: Arc::new(Semaphore::new(room)),
             response_room: ResponseRoom::new(limits.responses_max_bytes),

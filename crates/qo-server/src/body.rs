@@ -28,7 +28,7 @@ use qo_remote::wire::token::TokenBody;
 use qo_remote::wire::{
     BackfillBody, BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody,
     JobCreateBody, JobTickleBody, LimitBody, PauseBody, QueueSettingsBody, ScheduleBody,
-    SettingsBody,
+    SettingsBody, WebhookBody,
 };
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -92,6 +92,7 @@ impl RequestBody for SettingsBody {
 }
 impl RequestBody for SnoozeBody {}
 impl RequestBody for TokenBody {}
+impl RequestBody for WebhookBody {}
 impl RequestBody for WorkerInfo {}
 
 /// The text of a JSON body.

@@ -9,6 +9,7 @@ use qo::Queue;
 use qo_core::limits::LEASE_MAX_MS;
 use qo_store::wrap::{Counts, Prices};
 
+use crate::activity::ActivityStore;
 use crate::cluster::ClusterControl;
 use crate::leader::Leader;
 use crate::tokens::{TokenRecord, TokenSource, TokenStore};
@@ -201,6 +202,8 @@ pub struct ServerConfig {
     pub stats_max_age: Duration,
     /// Settings of the job routes.
     pub jobs: JobConfig,
+    /// Where the counters of the last hour, day and week are stored, so that a restart or a new leader continues them.
+    pub activity: Option<ActivityStore>,
 }
 
 impl ServerConfig {
@@ -219,6 +222,7 @@ impl ServerConfig {
             stale: None,
             stats_max_age: Duration::from_mins(1),
             jobs: JobConfig::default(),
+            activity: None,
         }
     }
 }

@@ -40,8 +40,10 @@ mod routes;
 mod server;
 mod task_fields;
 pub mod tokens;
+mod webhook_secrets;
 mod write_timeout;
 
+pub use activity::ActivityStore;
 pub use cluster::{ClusterChange, ClusterControl, ClusterFailure, ClusterGauge};
 pub use config::{Auth, CountsFn, JobConfig, Limits, ServerConfig, Tls};
 pub use leader::Leader;

@@ -12,7 +12,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use crate::middleware::Access;
 use crate::routes::{
     self, blobs, bulk, cluster, events, health, jobs, limits, list, operation, pauses, query,
-    queues, reference, schedules, settings, tasks, tokens, work,
+    queues, reference, schedules, settings, tasks, tokens, webhooks, work,
 };
 use crate::tokens::Scope;
 
@@ -42,6 +42,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         schedules::list, schedules::read, schedules::put, schedules::remove, schedules::pause, schedules::resume,
         schedules::trigger, schedules::backfill,
         limits::list, limits::read, limits::put, limits::remove,
+        webhooks::list, webhooks::read, webhooks::put, webhooks::remove, webhooks::test,
         query::info, query::stats, query::activity, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
         health::health, health::ready, health::metrics,
@@ -55,6 +56,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         (name = "operate", description = "For operators"),
         (name = "schedules", description = "Tasks that are submitted again and again"),
         (name = "limits", description = "How many tasks run at once, and start within a time"),
+        (name = "webhooks", description = "Who is notified when tasks end"),
         (name = "inspect", description = "Queues, workers, events, the server"),
         (name = "run", description = "For running the server")
     )

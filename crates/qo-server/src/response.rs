@@ -82,6 +82,10 @@ pub(crate) fn problem_of(error: &Error) -> Problem {
             Condition::LimitNotFound { name: name.clone() },
             error.to_string(),
         ),
+        Error::NoWebhook { name } => Problem::new(
+            Condition::WebhookNotFound { name: name.clone() },
+            error.to_string(),
+        ),
         Error::TooManyFailures { .. } => Problem::new(Condition::BadRequest, error.to_string()),
         other => Problem::new(Condition::BadRequest, other.to_string()),
     }

@@ -37,6 +37,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
+use crate::activity;
 use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
 use crate::connection_room::{Full, OpenConnection};
@@ -47,6 +48,9 @@ use crate::write_timeout::WriteTimeout;
 
 /// The pause after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a stop waits until the counters are stored.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a server cannot start.
 #[derive(Debug, Error)]
@@ -99,6 +103,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// The queue that it serves.
+    pub fn queue(&self) -> &Queue {
+        &self.app.queue
+    }
+
     /// Starts to listen. Nothing is served yet.
     pub async fn bind(queue: Queue, mut config: ServerConfig) -> Result<Self, ServeError> {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
@@ -181,11 +190,13 @@ impl Server {
         let mut stop = std::pin::pin!(stop);
         // Only the process that serves the queue fires; a standby waits.
         let mut schedules = Box::pin(ScheduleDriver::new(app.queue.clone()).run());
+        let mut counters = Box::pin(activity::keep(&app));
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
                 () = &mut schedules => continue,
+                () = &mut counters => continue,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -203,6 +214,7 @@ impl Server {
             }
         }
         drop(listener);
+        drop(counters);
         app.stop();
         if let Some(stale) = &stale {
             stale.stop();
@@ -217,6 +229,12 @@ impl Server {
             () = runtime.sleep(limits.stop_timeout) => {
                 tracing::warn!("dropping requests that are still active");
             }
+        }
+        tokio::select! {
+            biased;
+            () = activity::save(&app) => {}
+            // The figures of a few minutes are not worth a long stop.
+            () = runtime.sleep(SAVE_TIMEOUT) => {}
         }
     }
 }

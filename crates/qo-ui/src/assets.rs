@@ -78,6 +78,7 @@ assets![
     "js/views/task.js",
     "js/views/tasks.js",
     "js/views/versions.js",
+    "js/views/webhooks.js",
     "js/views/workers.js",
     "js/widgets/basics.js",
     "js/widgets/chart.js",

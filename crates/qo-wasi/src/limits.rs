@@ -38,33 +38,45 @@ const MEMORIES_MAX: usize = 16;
 /// wasmtime's own `StoreLimits` limits each memory by itself, so that a module with ten memories could use ten times the limit.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    memory_left: usize,
-    table_elements_left: usize,
+    memory: Budget,
+    table_elements: Budget,
+}
+
+/// What is left of something that the parts of a run share.
+#[derive(Debug)]
+struct Budget {
+    left: usize,
     refused: Arc<AtomicBool>,
+}
+
+impl Budget {
+    fn grow(&mut self, current: usize, desired: usize) -> bool {
+        let more = desired.saturating_sub(current);
+        if more > self.left {
+            self.refused.store(true, Ordering::Relaxed);
+            return false;
+        }
+        self.left -= more;
+        true
+    }
 }
 
 impl Limiter {
     pub(crate) fn new(limits: &Limits) -> Self {
+        let refused = Arc::<AtomicBool>::default();
+        let budget = |left| Budget {
+            left,
+            refused: Arc::clone(&refused),
+        };
         Self {
-            memory_left: usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX),
-            table_elements_left: TABLE_ELEMENTS_MAX,
-            refused: Arc::default(),
+            memory: budget(usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX)),
+            table_elements: budget(TABLE_ELEMENTS_MAX),
         }
     }
 
     /// Becomes true when the program was refused memory or table elements. It may handle that, or trap.
     pub(crate) fn refused(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.refused)
-    }
-
-    fn grow(left: &mut usize, refused: &AtomicBool, current: usize, desired: usize) -> bool {
-        let more = desired.saturating_sub(current);
-        if more > *left {
-            refused.store(true, Ordering::Relaxed);
-            return false;
-        }
-        *left -= more;
-        true
+        Arc::clone(&self.memory.refused)
     }
 }
 
@@ -75,12 +87,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(Self::grow(
-            &mut self.memory_left,
-            &self.refused,
-            current,
-            desired,
-        ))
+        Ok(self.memory.grow(current, desired))
     }
 
     fn table_growing(
@@ -89,12 +96,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(Self::grow(
-            &mut self.table_elements_left,
-            &self.refused,
-            current,
-            desired,
-        ))
+        Ok(self.table_elements.grow(current, desired))
     }
 
     fn instances(&self) -> usize {

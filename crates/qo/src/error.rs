@@ -11,6 +11,7 @@ use qo_core::names::{InvalidLabel, InvalidName};
 use qo_core::schedule::InvalidSchedule;
 use qo_core::task::UnknownStatus;
 use qo_core::time::InvalidTimestamp;
+use qo_core::webhook::InvalidWebhook;
 use qo_core::{InvalidQueueSettings, Rejection, Status, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::environment::ConfigError;
@@ -158,6 +159,15 @@ pub enum Error {
     /// There is no limit of this name.
     #[error("there is no limit {name}; `qo limit list` shows the names")]
     NoLimit {
+        /// The name.
+        name: String,
+    },
+    /// A webhook is invalid.
+    #[error("the webhook is invalid: {0}")]
+    Webhook(#[from] InvalidWebhook),
+    /// There is no webhook of this name.
+    #[error("there is no webhook {name}; `qo webhook list` shows the names")]
+    NoWebhook {
         /// The name.
         name: String,
     },
@@ -325,11 +335,14 @@ impl Error {
             | Self::Schedule(_)
             | Self::QueueSettings(_)
             | Self::Limit(_)
+            | Self::Webhook(_)
             | Self::ScheduleTooLarge { .. }
             | Self::BackfillRange
             | Self::BackfillTooLarge { .. }
             | Self::WorkerSetting { .. } => ErrorKind::BadInput,
-            Self::NoSchedule { .. } | Self::NoLimit { .. } => ErrorKind::NotFound,
+            Self::NoSchedule { .. } | Self::NoLimit { .. } | Self::NoWebhook { .. } => {
+                ErrorKind::NotFound
+            }
             Self::ScheduleExists { .. } => ErrorKind::Conflict,
             Self::UnreadableSchedule { .. } => ErrorKind::Damaged,
             Self::StoppedAtOnce { .. } | Self::WorkerGone | Self::EndlessDrain { .. } => {

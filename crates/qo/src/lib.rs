@@ -93,6 +93,7 @@ mod error;
 mod limit;
 #[cfg(feature = "mdns")]
 mod mdns;
+mod named_documents;
 mod queue;
 mod queues;
 #[cfg(feature = "remote")]
@@ -102,6 +103,7 @@ mod submit;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 mod wait;
+pub mod webhook;
 pub mod worker;
 
 #[cfg(feature = "slate")]
@@ -117,6 +119,7 @@ pub use queue::Queue;
 pub use queues::{QueueInfo, Queues};
 pub use schedule::{ScheduleDriver, ScheduleInfo, ScheduleSpec, Schedules, TaskTemplate};
 pub use submit::TaskBuilder;
+pub use webhook::{Webhook, WebhookEvent, WebhookInfo, Webhooks};
 #[doc(hidden)]
 pub use worker::host_name;
 pub use worker::{

@@ -18,22 +18,18 @@
 //! # }
 //! ```
 
-use qo_core::{DocumentId, DocumentKind, DocumentName, Limit, LimitUsage, OpId, Timestamp};
-use qo_engine::EngineError;
-use qo_engine::api::{Document, DocumentQuery, DocumentWrite};
-use qo_store::runtime::RuntimeExt;
+use qo_core::{DocumentKind, DocumentName, Limit, LimitUsage, Timestamp};
+use qo_engine::api::Document;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::named_documents::{Decision, NamedDocuments};
 use crate::queue::Queue;
-
-/// How often a change is tried while others change the same limit.
-const TRIES_MAX: u32 = 20;
 
 /// The limits of a queue, from [`Queue::limits`].
 #[derive(Debug, Clone)]
 pub struct Limits {
-    queue: Queue,
+    documents: NamedDocuments,
 }
 
 /// A limit with its name.
@@ -55,7 +51,10 @@ impl Queue {
     /// The limits of this queue.
     pub fn limits(&self) -> Limits {
         Limits {
-            queue: self.clone(),
+            documents: NamedDocuments {
+                queue: self.clone(),
+                kind: DocumentKind::Limits,
+            },
         }
     }
 }
@@ -66,26 +65,20 @@ impl Limits {
         let name = DocumentName::new(name)?;
         let body = limit.to_json()?;
         Limit::parse(&body)?;
-        for _ in 0..TRIES_MAX {
-            let known = self.find(&name).await?;
-            if let Some(known) = &known
-                && Limit::read(&known.body).as_ref() == Ok(&limit)
-            {
-                return info(known);
-            }
-            let expected = known.map(|known| known.version);
-            let write = self.write_of(&name, expected, Some(body.clone()));
-            if let Some(written) = self.write(write).await? {
-                return written.as_ref().map_or_else(|| Err(no_limit(&name)), info);
-            }
-        }
-        Err(contended(&name))
+        let putting = self.documents.change(&name, |known| {
+            let is_same = |known: &Document| Limit::read(&known.body).as_ref() == Ok(&limit);
+            Ok(match known.filter(is_same) {
+                Some(known) => Decision::Keep(known),
+                None => Decision::Write(Some(body.clone()), Vec::new()),
+            })
+        });
+        let written = putting.await?;
+        written.as_ref().map_or_else(|| Err(no_limit(&name)), info)
     }
 
     /// All limits, ordered by name, with what is used of them. In direct mode that takes one GET for each.
     pub async fn list(&self) -> Result<Vec<LimitInfo>, Error> {
-        let query = DocumentQuery::all(DocumentKind::Limits);
-        let documents = self.queue.engine().documents(&query).await?;
+        let documents = self.documents.all().await?;
         let mut limits = Vec::with_capacity(documents.len());
         for document in &documents {
             match info(document) {
@@ -101,7 +94,7 @@ impl Limits {
     /// One limit, with what is used of it.
     pub async fn get(&self, name: &str) -> Result<LimitInfo, Error> {
         let name = DocumentName::new(name)?;
-        let found = self.find(&name).await?;
+        let found = self.documents.find(&name).await?;
         let found = found.as_ref().map_or_else(|| Err(no_limit(&name)), info)?;
         let mut found = self.add_usage(vec![found]).await?;
         found.pop().ok_or_else(|| no_limit(&name))
@@ -115,7 +108,7 @@ impl Limits {
         let named: Vec<_> = named
             .map(|info| (info.name.clone(), info.limit.clone()))
             .collect();
-        let usage = self.queue.engine().limit_usage(&named).await?;
+        let usage = self.documents.queue.engine().limit_usage(&named).await?;
         for info in &mut limits {
             info.usage = usage.get(&info.name).copied();
         }
@@ -125,47 +118,11 @@ impl Limits {
     /// Removes a limit. The tasks that waited for it can start.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         let name = DocumentName::new(name)?;
-        for _ in 0..TRIES_MAX {
-            let known = self.find(&name).await?;
-            let known = known.ok_or_else(|| no_limit(&name))?;
-            let write = self.write_of(&name, Some(known.version), None);
-            if self.write(write).await?.is_some() {
-                return Ok(());
-            }
-        }
-        Err(contended(&name))
-    }
-
-    fn write_of(
-        &self,
-        name: &DocumentName,
-        expected: Option<OpId>,
-        body: Option<qo_core::Json>,
-    ) -> DocumentWrite {
-        let op = self.queue.runtime().new_op_id();
-        DocumentWrite::new(document_id(name), expected, body, op)
-    }
-
-    /// Writes a document. Returns `None` if somebody else has changed it.
-    async fn write(&self, write: DocumentWrite) -> Result<Option<Option<Document>>, Error> {
-        match self.queue.engine().write_document(write).await {
-            Ok(written) => Ok(Some(written)),
-            Err(EngineError::DocumentConflict { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn find(&self, name: &DocumentName) -> Result<Option<Document>, Error> {
-        let query = DocumentQuery::one(&document_id(name));
-        let documents = self.queue.engine().documents(&query).await?;
-        Ok(documents.into_iter().next())
-    }
-}
-
-fn document_id(name: &DocumentName) -> DocumentId {
-    DocumentId {
-        kind: DocumentKind::Limits,
-        name: name.clone(),
+        let removing = self.documents.change(&name, |known| {
+            known.ok_or_else(|| no_limit(&name))?;
+            Ok(Decision::Write(None, Vec::new()))
+        });
+        removing.await.map(drop)
     }
 }
 
@@ -182,11 +139,4 @@ fn no_limit(name: &DocumentName) -> Error {
     Error::NoLimit {
         name: name.to_string(),
     }
-}
-
-fn contended(name: &DocumentName) -> Error {
-    EngineError::DocumentConflict {
-        id: document_id(name),
-    }
-    .into()
 }

@@ -1,12 +1,13 @@
-//! The queue: operations on single tasks, lists and statistics.
+//! The queue: operations on single tasks, workers and pauses, and statistics.
 
-use std::collections::{BTreeMap, VecDeque};
+mod blobs;
+mod list;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::Stream;
-use futures_util::stream::try_unfold;
-use qo_blob::{BlobAddress, BlobError, BlobStore, Blobs, GcOptions, GcReport};
+use qo_blob::{BlobStore, Blobs};
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{
@@ -14,8 +15,8 @@ use qo_core::{
 };
 use qo_direct::DirectEngine;
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, TaskQuery, VersionedTask,
-    WaitReason, WorkerInfo, WorkerRequest,
+    ClaimRequest, Stats, SubmitRequest, Submitted, VersionedTask, WaitReason, WorkerInfo,
+    WorkerRequest,
 };
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
@@ -24,9 +25,6 @@ use tokio::sync::Notify;
 
 use crate::encryption::{EncryptionError, KeyId, Keyring, Sealer, new_id};
 use crate::error::Error;
-
-/// Page size of [`Queue::list_all`].
-const PAGE_LIMIT: usize = 500;
 
 /// A queue. Clones are cheap and share everything.
 ///
@@ -131,46 +129,6 @@ impl Queue {
     /// Waits until a schedule is changed through this queue or a clone of it.
     pub(crate) async fn schedules_changed(&self) {
         self.schedule_bell.notified().await;
-    }
-
-    /// The same queue with these blobs.
-    #[must_use]
-    pub fn with_blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
-        self.blobs = Some(blobs);
-        self
-    }
-
-    /// The blobs of the queue: bytes that are stored by content, next to the tasks that refer to them. Fails if the queue is on an
-    /// engine that was given none.
-    pub fn blobs(&self) -> Result<Arc<dyn BlobStore>, Error> {
-        self.blobs.clone().ok_or(Error::NoBlobs)
-    }
-
-    /// Submits a task that refers to these blobs, so that no garbage collection takes one of them before it sees the task. Fails if a
-    /// blob is missing, and on a queue with encryption.
-    pub async fn submit_with_blobs(
-        &self,
-        request: SubmitRequest,
-        addresses: &[BlobAddress],
-    ) -> Result<Submitted, Error> {
-        let blobs = self.blobs()?;
-        if !self.encryption_keys().is_empty() {
-            return Err(EncryptionError::RefersToBlobs.into());
-        }
-        let engine = self.engine.as_ref();
-        let runtime = self.runtime.as_ref();
-        let submitted =
-            qo_blob::submit_with_blobs(engine, blobs.as_ref(), runtime, request, addresses);
-        match submitted.await {
-            Ok(submitted) => Ok(submitted),
-            Err(BlobError::Engine(error)) => Err(error.into()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Collects the blobs to which no task refers ([`crate::blob::gc`]).
-    pub async fn gc_blobs(&self, options: &GcOptions) -> Result<GcReport, Error> {
-        Ok(self.blobs()?.gc(self.engine.as_ref(), options).await?)
     }
 
     /// The `QO_` variables with which the queue was opened, in direct mode.
@@ -379,47 +337,6 @@ impl Queue {
         }
     }
 
-    /// Lists one page of the tasks that match, at most `limit`. `cursor` is [`TaskPage::next`] of the page before.
-    pub async fn list(
-        &self,
-        filter: &TaskFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<TaskPage, Error> {
-        let query = TaskQuery {
-            filter,
-            cursor,
-            limit,
-        };
-        let page = self.engine.list(query).await?;
-        Ok(self.open_page(page))
-    }
-
-    fn open_page(&self, page: TaskPage) -> TaskPage {
-        let tasks = page.tasks.into_iter();
-        TaskPage {
-            tasks: tasks.map(|task| self.sealer.open_task(task)).collect(),
-            ..page
-        }
-    }
-
-    /// Lists all tasks that match, as a stream that reads page by page. The stream ends after an error.
-    pub fn list_all(&self, filter: TaskFilter) -> impl Stream<Item = Result<Task, Error>> + Send {
-        let start = Pages {
-            queue: self.clone(),
-            filter,
-            tasks: VecDeque::new(),
-            cursor: None,
-            at_end: false,
-        };
-        try_unfold(start, |mut pages| async move {
-            while pages.tasks.is_empty() && !pages.at_end {
-                pages.turn().await?;
-            }
-            Ok(pages.tasks.pop_front().map(|task| (task, pages)))
-        })
-    }
-
     /// Returns the events of a task, oldest first.
     pub async fn history(&self, id: TaskId) -> Result<Vec<Event>, Error> {
         let mut events = self.engine.history(id).await?;
@@ -504,27 +421,5 @@ impl fmt::Debug for Queue {
             .field("engine", &self.engine)
             .field("store", &self.store())
             .finish_non_exhaustive()
-    }
-}
-
-/// Position in a list.
-struct Pages {
-    queue: Queue,
-    filter: TaskFilter,
-    tasks: VecDeque<Task>,
-    cursor: Option<String>,
-    at_end: bool,
-}
-
-impl Pages {
-    async fn turn(&mut self) -> Result<(), Error> {
-        let page = self
-            .queue
-            .list(&self.filter, self.cursor.as_deref(), PAGE_LIMIT)
-            .await?;
-        self.tasks.extend(page.tasks);
-        self.at_end = page.next.is_none();
-        self.cursor = page.next;
-        Ok(())
     }
 }

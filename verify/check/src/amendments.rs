@@ -1,7 +1,8 @@
 //! A submit that was to replace the input of the task that holds its key, or to postpone it, and was acknowledged, has done so.
 //!
 //! The reply shows a revision of that task. If the task had not started then, it was amended, or nothing was left to change: that revision has
-//! the input of the submit, and is not due before its time, less what the clocks of two processes may differ.
+//! the input of the submit, and is not due before its time, less what the clocks of two processes may differ. A task that was moved out of the queue
+//! in which the key holds is not amended.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,8 @@ fn stored_as(life: &Life, view: TaskView) -> Option<&Task> {
 }
 
 fn problem(asked: &Asked, task: &Task, clock_difference_ms: u64) -> Option<&'static str> {
-    if !task.has_not_started() {
+    // The submitters of a key have no say in the queue to which its task was moved.
+    if !task.has_not_started() || task.idempotency_queue.is_some() {
         return None;
     }
     if asked.on_conflict.replaces() && !is_input(&task.input(), &asked.input) {

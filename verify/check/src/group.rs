@@ -73,6 +73,10 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
     let was = before.map(|before| before.status);
     task.status = event.to;
     task.op_id = event.op_id;
+    if event.action == Some(EventAction::Redriven) {
+        task.queue.clone_from(&stored.queue);
+        task.idempotency_queue.clone_from(&stored.idempotency_queue);
+    }
     match (was, event.to) {
         (None, _) => {
             task.revision = 1;
@@ -92,7 +96,6 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
         (Some(Status::Running), Status::Running) => task.cancel_requested = true,
         (Some(Status::Pending), Status::Pending) => {
             // It was moved, amended or made due.
-            task.queue.clone_from(&stored.queue);
             task.available_at = stored.available_at;
         }
         (Some(Status::Running), to) => {
@@ -105,7 +108,6 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
             task.available_at = stored.available_at;
         }
         (Some(_), Status::Pending) => {
-            task.queue.clone_from(&stored.queue);
             task.retry_count = 0;
             task.cancel_requested = false;
             task.available_at = stored.available_at;

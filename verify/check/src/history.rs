@@ -6,6 +6,7 @@ use qo_core::{DocumentName, Limit, QueueSettings, TaskId};
 
 use crate::attempts::{self, Excuse};
 use crate::call::{Call, CallKind};
+use crate::fairness::TurnBound;
 use crate::life::{self, Conditions, Life, StoredVersion};
 use crate::promise::{Breaches, Promise};
 use crate::{amendments, counts, fairness, keys, limits, linearizability, ordering, settings};
@@ -27,6 +28,8 @@ pub struct History<'a> {
     pub limits: &'a [(DocumentName, Limit)],
     /// The settings of the queue of all tasks, if they were set before the first submit and did not change.
     pub settings: Option<&'a QueueSettings>,
+    /// How groups take turns, if they do, and neither limits nor ordering keys keep tasks from starting.
+    pub turns: Option<TurnBound<'a>>,
     /// What the run and its engine allow.
     pub conditions: Conditions,
 }
@@ -78,8 +81,8 @@ impl History<'_> {
         let undecided = linearizability::check(self.calls, &lives, &excluded, &mut breaches);
         ordering::check(self.calls, &lives, &mut breaches);
         limits::check(self.limits, &lives, clock_difference_ms, &mut breaches);
-        if self.conditions.takes_turns {
-            fairness::check(&lives, &mut breaches);
+        if let Some(bound) = self.turns {
+            fairness::check(bound, &lives, &mut breaches);
         }
         amendments::check(self.calls, &lives, clock_difference_ms, &mut breaches);
         if let Some(settings) = self.settings {

@@ -32,6 +32,7 @@ mod settings;
 pub use attempts::Excuse;
 pub use call::{Asked, Call, CallKind, CallerId, Reply, TaskView, reply_to};
 pub use call_log::{CallClock, CallLog, OpenCall};
+pub use fairness::{TURNS, TurnBound};
 pub use final_state::{
     AttemptSpan, ClientLog, CompletedAttempt, FinalState, StartedAttempt, Submission, attempt_spans,
 };

@@ -133,8 +133,6 @@ pub struct Conditions {
     pub renewals_once: bool,
     /// Every stored attempt was handed out: no caller died or gave up while it claimed.
     pub claims_answered: bool,
-    /// The engine serves groups in turn, exactly, and neither limits nor ordering keys keep tasks from starting.
-    pub takes_turns: bool,
     /// How long a purge may take. A replay during that time is lost with the task.
     pub purge_max: Duration,
     /// How far apart the clocks of two processes may be.
@@ -151,7 +149,6 @@ impl Conditions {
             grouped: false,
             renewals_once: false,
             claims_answered: false,
-            takes_turns: false,
             purge_max: Duration::from_mins(3),
             clock_difference_ms: 3_000,
             counts_waiting: true,
@@ -195,6 +192,8 @@ fn live(id: TaskId, versions: &[StoredVersion], conditions: Conditions) -> Resul
                 stored.revision
             ));
         }
+        // What was between several changes of one write is known only in part.
+        let is_alone = changes.len() == 1;
         for (event, next) in changes {
             let before = life.last.take();
             let step = step(before.as_ref(), &next, event, version)?;
@@ -205,6 +204,9 @@ fn live(id: TaskId, versions: &[StoredVersion], conditions: Conditions) -> Resul
                 }
             }
             check_step(step, before.as_ref(), &next, version, conditions)?;
+            if let (Step::Call(CallKind::Redrive), Some(before), true) = (step, &before, is_alone) {
+                check_move(before, &next, version, conditions)?;
+            }
             if step == Step::Call(CallKind::Claim) {
                 life.attempts.push(Attempt {
                     task: id,
@@ -379,6 +381,44 @@ fn check_step(
         }
     }
     Ok(())
+}
+
+/// Checks a task that has moved: nothing but its queue and its due time has changed, and the due time only as far as documented. A waiting task
+/// keeps it but for the millisecond by which index entries differ, and a failed one is due now.
+fn check_move(
+    last: &Task,
+    next: &Task,
+    version: &StoredVersion,
+    conditions: Conditions,
+) -> Result<(), String> {
+    if next.queue == last.queue {
+        return Err("was moved to the queue where it was".to_owned());
+    }
+    if next.scoped_key() != last.scoped_key() {
+        return Err("took its idempotency key along to another queue".to_owned());
+    }
+    let kept = |task: &Task| {
+        let (limit_key, group) = (task.limit_key.clone(), task.fairness_group.clone());
+        (task.priority, limit_key, group, task.max_retries)
+    };
+    if kept(next) != kept(last) {
+        return Err("changed more than its queue when it was moved".to_owned());
+    }
+    let (due, moved) = (last.available_at, next.available_at);
+    let is_kept = moved == due.plus_millis(1);
+    let is_now = moved <= version.at.plus_millis(CLOCK_TOLERANCE_MS) || !conditions.punctual;
+    let is_right = match last.status {
+        Status::Pending => is_kept,
+        _ => moved > due && (is_now || is_kept),
+    };
+    if is_right {
+        Ok(())
+    } else {
+        Err(format!(
+            "was {} and due at {due}, and is due at {moved} after it was moved",
+            last.status
+        ))
+    }
 }
 
 /// Marks the releases of attempts that were never handed out: the engine made them itself.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use qo_check::{Breaches, Call, Conditions, Excuse, History, Life, Promise, Step};
+use qo_check::{Breaches, Call, Conditions, Excuse, History, Life, Promise, Step, TurnBound};
 use qo_core::{DocumentName, Json, Limit, QueueSettings, Task, TaskId};
 use qo_store::wrap::Operation;
 
@@ -33,6 +33,8 @@ pub struct Evidence<'a> {
     pub process_time: Duration,
     /// The number of faults.
     pub faults: u64,
+    /// When processes that count the turns of groups began, as positions in the order of all recorded events.
+    pub new_rounds: &'a [u64],
 }
 
 /// Counts of a run.
@@ -68,10 +70,15 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
         unreadable: evidence.unreadable,
         limits: &limits,
         settings: settings.as_ref(),
+        turns: (evidence.subject.turns_max())
+            .filter(|_| evidence.plan.has_groups())
+            .map(|turns_max| TurnBound {
+                turns_max,
+                new_rounds: evidence.new_rounds,
+            }),
         conditions: Conditions {
             punctual,
             grouped: evidence.subject.groups_changes(),
-            takes_turns: evidence.subject.groups_changes() && evidence.plan.has_groups(),
             // The life of a damaged task ends with the damage, and the queue still counts it.
             counts_waiting: evidence.subject.admits_submits()
                 && !evidence.plan.has(FaultKind::CorruptObject),

@@ -25,6 +25,22 @@ const CUT_AFTER_TWICE: f64 = 0.25;
 /// operation: the task has changed, and what follows from it is not stored yet. Deaths at random awaits are seldom there.
 const DEATH_AT_SHARED: f64 = 0.04;
 
+/// How often a process is suspended while it waits for the response to a lease entry, in crowded runs in which processes are suspended. It is
+/// the last request before the swap of a claim: the slots of its limits are taken by then, and on waking up it sends the swap without another look.
+const PAUSE_AT_LEASE: f64 = 0.1;
+
+/// A request that a process sends to the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentRequest<'a> {
+    pub(crate) process: ProcessId,
+    /// The name of this life of the process.
+    pub(crate) life: &'a str,
+    pub(crate) life_number: u64,
+    /// Its number among the requests of this life.
+    pub(crate) number: u64,
+    pub(crate) request: &'a Request,
+}
+
 /// The kinds that the simulator injects. Their order decides what a seed draws.
 pub const SIMULATED: [FaultKind; 17] = [
     FaultKind::LostRequest,
@@ -340,32 +356,33 @@ impl Trouble {
     }
 
     /// Whether a process dies at a request, and then whether the request is still sent.
-    pub(crate) fn death_at(
-        &self,
-        process: ProcessId,
-        life: &str,
-        life_number: u64,
-        number: u64,
-        request: &Request,
-    ) -> Option<bool> {
+    pub(crate) fn death_at(&self, sent: SentRequest<'_>) -> Option<bool> {
         self.rate(FaultKind::Crash)
-            .filter(|_| request.writes_shared_record())?;
-        let mut dice = self.dice(&[0xdea7, life_number, number]);
-        let id = format!("{life}#{number}!crash");
+            .filter(|_| sent.request.writes_shared_record())?;
+        let mut dice = self.dice(&[0xdea7, sent.life_number, sent.number]);
+        let id = format!("{}#{}!crash", sent.life, sent.number);
         let dies = dice.chance(DEATH_AT_SHARED)
-            && self.begin(id, FaultKind::Crash, process, Duration::ZERO);
+            && self.begin(id, FaultKind::Crash, sent.process, Duration::ZERO);
         dies.then(|| dice.chance(0.5))
     }
 
+    /// How long a process is suspended right after a request is sent, if it is.
+    pub(crate) fn pause_at(&self, sent: SentRequest<'_>) -> Option<Duration> {
+        self.rate(FaultKind::Pause)
+            .filter(|_| self.plan.is_crowded() && sent.request.writes_lease_entry())?;
+        let mut dice = self.dice(&[0x9a05, sent.life_number, sent.number]);
+        if !dice.chance(PAUSE_AT_LEASE) {
+            return None;
+        }
+        let lasts = dice.millis(10_000, 90_000);
+        let id = format!("{}#{}!pause", sent.life, sent.number);
+        self.begin(id, FaultKind::Pause, sent.process, lasts)
+            .then_some(lasts)
+    }
+
     /// Decides the fault of a request.
-    pub(crate) fn strike(
-        &self,
-        process: ProcessId,
-        life: &str,
-        life_number: u64,
-        number: u64,
-        request: &Request,
-    ) -> Option<Strike> {
+    pub(crate) fn strike(&self, sent: SentRequest<'_>) -> Option<Strike> {
+        let (process, life_number, number) = (sent.process, sent.life_number, sent.number);
         let now = self.scheduler.elapsed();
         let mut state = lock(&self.state);
         if state.over {
@@ -380,14 +397,14 @@ impl Trouble {
             return Some(Strike::Unavailable);
         }
         for (kind, rate) in &self.plan.faults {
-            if !strikes_requests(*kind) || !kind.applies_to(request.operation()) {
+            if !strikes_requests(*kind) || !kind.applies_to(sent.request.operation()) {
                 continue;
             }
             let mut dice = self.dice(&[*kind as u64, life_number, number]);
             if !dice.chance(*rate) {
                 continue;
             }
-            let id = format!("{life}#{number}");
+            let id = format!("{}#{number}", sent.life);
             if !may_strike(self.plan.only.as_ref(), &id) {
                 continue;
             }

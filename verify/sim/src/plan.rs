@@ -85,6 +85,14 @@ const FAIR: (u64, [u64; 2]) = (16, [8, 12]);
 /// How many more tasks these have.
 const FAIR_TASKS: u64 = 60;
 
+/// The seeds with limits or ordering keys, by their remainder, that have a backlog: otherwise tasks seldom wait for others.
+const CROWDED: (u64, [u64; 6]) = (32, [18, 21, 22, 26, 27, 29]);
+/// How many more tasks these have.
+const CROWDED_TASKS: u64 = 40;
+
+/// The seeds, by their remainder, in which operators move tasks to another queue and back. They have limits or unique keys.
+const REDRIVEN: (u64, [u64; 4]) = (32, [16, 19, 21, 31]);
+
 /// The seeds, by their remainder, in which the queue has settings.
 const SETTLED: (u64, [u64; 3]) = (16, [1, 4, 14]);
 
@@ -95,6 +103,18 @@ impl Plan {
     /// Whether tasks have groups that take turns. The seed alone decides, as for ordering keys.
     pub fn has_groups(&self) -> bool {
         let (modulus, remainders) = FAIR;
+        remainders.contains(&(self.seed % modulus))
+    }
+
+    /// Whether tasks with limits or ordering keys come faster than they can run, so that many wait for others.
+    pub fn is_crowded(&self) -> bool {
+        let (modulus, remainders) = CROWDED;
+        remainders.contains(&(self.seed % modulus))
+    }
+
+    /// Whether operators move tasks to another queue and back.
+    pub fn has_redrives(&self) -> bool {
+        let (modulus, remainders) = REDRIVEN;
         remainders.contains(&(self.seed % modulus))
     }
 
@@ -194,6 +214,8 @@ impl Plan {
         };
         if plan.has_groups() {
             plan.tasks += FAIR_TASKS;
+        } else if plan.is_crowded() {
+            plan.tasks += CROWDED_TASKS;
         }
         if !is_fleet {
             return plan;

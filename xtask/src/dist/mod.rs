@@ -236,10 +236,10 @@ fn table(rows: &[Row], paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::words;
 
     fn planned(line: &str) -> Result<Plan> {
-        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        plan(&words)
+        plan(&words(line))
     }
 
     #[test]

@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::patch::Patch;
 use self::seeds::KnownSeeds;
+use crate::run::exit_code;
 use crate::steps::{SHIPPED, Verdict, verdict};
 use crate::typed::typed;
 
@@ -337,21 +338,10 @@ fn target() -> Result<PathBuf> {
     }
 }
 
-fn exit_code(holds: bool) -> ExitCode {
-    if holds {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split_whitespace().map(OsString::from).collect()
-    }
+    use crate::args::words;
 
     #[test]
     fn arguments_about_planted_bugs_are_recognised() {

@@ -1,7 +1,8 @@
 //! `qo list`.
 
-use clap::{Args, ValueEnum};
-use qo::TaskOrder;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use qo_remote::wire::Sort;
 
 use super::{FilterArgs, WatchArgs};
 
@@ -15,10 +16,13 @@ Examples:
   qo list --status running --watch
   qo list --all --json | jq -r 'select(.attempt > 1) | .id'
   qo list --sort id --limit 1000
+  qo list --status pending --sort due --limit 10
+  qo list --sort attempts
   qo list --status failed --text 'connection refused'
 
 The newest tasks come first. Brokers and clusters keep an index for it. In direct mode it is the order of the times in the ids that qo
-generates; tasks with ids that callers chose come last.")]
+generates; tasks with ids that callers chose come last. Other orders have no index: they sort the newest 1,000 tasks that match, and a note
+says if there are more.")]
 pub struct ListArgs {
     /// Maximum number of tasks to show
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -29,9 +33,12 @@ pub struct ListArgs {
     /// Continue after the end of an earlier list
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
-    /// The order of the tasks
-    #[arg(long, value_name = "ORDER", default_value = "newest")]
-    pub sort: SortOrder,
+    /// The order of the tasks; other orders than newest and id sort the newest 1,000 tasks that match
+    #[arg(long, value_name = "ORDER", default_value = "newest", value_parser = order())]
+    pub sort: Sort,
+    /// The opposite order; not with newest and id
+    #[arg(long)]
+    pub reverse: bool,
     /// Repeated output.
     #[command(flatten)]
     pub watch: WatchArgs,
@@ -40,20 +47,28 @@ pub struct ListArgs {
     pub filter: FilterArgs,
 }
 
-/// The order of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SortOrder {
-    /// The task that was submitted last comes first
-    Newest,
-    /// By id
-    Id,
+/// The names of orders. Only the first two have an index.
+const ORDERS: [&str; 10] = [
+    "newest", "id", "changed", "finished", "due", "type", "queue", "status", "attempts", "priority",
+];
+
+/// Parses an order.
+fn order() -> impl TypedValueParser<Value = Sort> {
+    PossibleValuesParser::new(ORDERS)
+        .try_map(|name| serde_json::from_value::<Sort>(serde_json::Value::from(name)))
 }
 
-impl From<SortOrder> for TaskOrder {
-    fn from(order: SortOrder) -> Self {
-        match order {
-            SortOrder::Newest => Self::Newest,
-            SortOrder::Id => Self::Id,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_has_a_name() {
+        for name in ORDERS {
+            assert!(
+                serde_json::from_value::<Sort>(name.into()).is_ok(),
+                "{name}"
+            );
         }
     }
 }

@@ -36,6 +36,7 @@ mod ui;
 pub mod values;
 mod wait;
 mod watch;
+mod webhook;
 pub mod worker;
 pub mod worker_wasi;
 mod workers;
@@ -64,7 +65,7 @@ pub use self::history::HistoryArgs;
 pub use self::init::InitArgs;
 pub use self::key::{KeyArgs, KeyCommand, KeyGenerateArgs};
 pub use self::limit::{LimitArgs, LimitCommand, LimitSetArgs};
-pub use self::list::{ListArgs, SortOrder};
+pub use self::list::ListArgs;
 pub use self::logs::LogsArgs;
 pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, PauseTargetArgs, ResumeArgs};
@@ -84,6 +85,7 @@ pub use self::top::TopArgs;
 pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
 pub use self::watch::WatchArgs;
+pub use self::webhook::{WebhookAddArgs, WebhookArgs, WebhookCommand};
 pub use self::worker::WorkerArgs;
 pub use self::workers::{WorkerNames, WorkersArgs, WorkersCommand};
 
@@ -314,6 +316,11 @@ pub enum Command {
     ///
     /// A limit applies to a queue, a task type, or a key given at the submit, such as a tenant or an account of an API.
     Limit(LimitArgs),
+    /// Notify other systems when tasks end
+    ///
+    /// A webhook is a URL that gets a signed request for each task that has completed, failed or was cancelled. Notifications are tasks
+    /// themselves, so they are retried and listed like any other.
+    Webhook(WebhookArgs),
     /// Pause a queue or a task type
     ///
     /// Workers claim no tasks of a paused queue, or of a paused type in any queue. Tasks can still be submitted, and running tasks finish

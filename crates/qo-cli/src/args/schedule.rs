@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use qo::schedule::Overlap;
-use qo::{QueueName, Tag, TaskType, Timestamp};
+use qo::{FairnessGroup, LimitKey, QueueName, Tag, TaskType, Timestamp};
 
 use super::values;
 
@@ -69,6 +69,7 @@ Examples:
   qo schedule add nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
   qo schedule add heartbeat --cron '*/10 * * * * *' --type ping
   qo schedule add poll --every 15m --jitter 1m --type fetch --overlap skip
+  qo schedule add sync-acme --every 1h --type sync --queue imports --group acme
   qo schedule add launch --at 2027-01-01T00:00:00Z --at 2027-01-02T00:00:00Z --type announce
 
 A cron line has five fields (minute, hour, day of month, month, day of week), or six with seconds first, or is an alias such as @daily. \
@@ -115,6 +116,12 @@ pub struct ScheduleAddArgs {
     /// Tag; repeatable. Tasks also get schedule:NAME
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<Tag>,
+    /// The limits with this key apply to the tasks (`qo limit`)
+    #[arg(long, value_name = "KEY")]
+    pub limit_key: Option<LimitKey>,
+    /// Group of the tasks, such as a tenant: the groups of a queue are served in turn
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<FairnessGroup>,
     /// While an earlier task is unfinished: allow, skip, buffer-one or cancel-running [default: allow]
     #[arg(long, value_name = "POLICY", value_parser = overlap, help_heading = "Policies")]
     pub overlap: Option<Overlap>,

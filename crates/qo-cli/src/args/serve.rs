@@ -10,6 +10,7 @@ use super::{NodeArgs, values};
 
 /// Arguments of `qo serve`.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 #[command(after_long_help = "\
 Examples:
   qo serve                                                  listens on http://127.0.0.1:7777
@@ -22,6 +23,7 @@ Examples:
   qo token create --name workers --scope work
   qo serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   QO_TOKEN=qo_... qo list --store https://queue.example.org
+  qo serve --webhooks                                       delivers the notifications of `qo webhook`
   qo serve --mdns                                           announces itself on this network; see `qo discover`
 
 Paths: dashboard /ui/, API reference /docs, OpenAPI document /v1/openapi.json, metrics /metrics.")]
@@ -56,6 +58,12 @@ pub struct ServeArgs {
     /// In direct mode, do not recover tasks of dead workers; run `qo monitor` or a worker instead
     #[arg(long)]
     pub no_monitor: bool,
+    /// Deliver the notifications of webhooks
+    #[arg(long)]
+    pub webhooks: bool,
+    /// Allow webhooks at loopback, link-local and private addresses
+    #[arg(long, requires = "webhooks")]
+    pub allow_private_addresses: bool,
     /// How long after its claim or its last tickle a job counts as abandoned (job routes)
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = values::positive_duration)]
     pub job_abandoned_age: Duration,

@@ -18,6 +18,8 @@ Examples:
   qo submit --type report --delay 1h30m --expires-in 1d --tag monthly
   qo submit --type report --input 7 --wait --wait-timeout 5m
   qo submit --type sync_account --input '{\"plan\": \"pro\"}' --ordering-key account-17 --on-failure stop
+  qo submit --type charge --input 17 --limit-key stripe
+  qo submit --type import --input '\"a.csv\"' --queue imports --group acme
   qo submit --type send_email --many addresses.jsonl
   qo submit --many - --full < tasks.jsonl
   qo submit --wasi wordcount.wasm --stdin book.txt --tag books

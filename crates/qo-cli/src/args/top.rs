@@ -15,6 +15,8 @@ Examples:
   qo top --queue mail
   qo top --once --json | jq '.queues[] | select(.failed_per_minute > 0)'
 
+On a terminal, the arrow keys select a queue or a failure: p pauses or resumes the queue, r replays the failure, a archives it, and q quits.
+
 Rates are the differences between two counts, so the first view takes one interval. In direct mode each count reads every task that is not
 known yet, which costs requests: use a longer interval on a large bucket.")]
 pub struct TopArgs {

@@ -14,6 +14,7 @@ const LOG_MAX_BYTES: u64 = 16 * 1024;
 
 /// Arguments of `qo worker`.
 #[derive(Debug, Clone, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 #[command(after_long_help = "\
 Examples:
   qo worker --exec hello=cat
@@ -21,6 +22,7 @@ Examples:
   qo worker --http invoice=https://example.org/tasks --http-header 'X-Key: ${INVOICE_KEY}'
   qo worker --exec report=./report.sh --exit-when-idle        for cron: run all due tasks and exit
   qo worker --wasi --wasi-memory 1GiB                         run WASI jobs, such as those of `qo run`
+  qo worker --webhooks                                        deliver the notifications of `qo webhook`
 
 A command receives the input on standard input and task details in QO_TASK_ID, QO_ATTEMPT, QO_DEADLINE and other variables. Its standard output is the \
 task's output. Exit code 0 means success; 64, 65 and 78 fail the task permanently; any other code is retried. \
@@ -47,6 +49,9 @@ pub struct WorkerArgs {
     /// WASI jobs.
     #[command(flatten)]
     pub wasi: WasiArgs,
+    /// Deliver the notifications of webhooks, in addition to other tasks; needs access to the store itself
+    #[arg(long)]
+    pub webhooks: bool,
     /// Queue to serve; repeatable, or comma-separated [default: default]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub queue: Vec<QueueName>,

@@ -8,8 +8,8 @@ use qo::blob::Blobs;
 use qo_cluster::{ClusterError, ClusterNode, ClusterStatus, Member, NodeGroups};
 use qo_server::tokens::{TokenRecord, TokenStore};
 use qo_server::{
-    Auth, ClusterChange, ClusterControl, ClusterFailure, ClusterGauge, Leader, ServeError, Server,
-    ServerConfig,
+    ActivityStore, Auth, ClusterChange, ClusterControl, ClusterFailure, ClusterGauge, Leader,
+    ServeError, Server, ServerConfig,
 };
 use qo_store::runtime::{BoxFuture, Runtime};
 use serde_json::Value;
@@ -39,6 +39,7 @@ pub(super) async fn bind(
     config.auth = Auth::stored_besides(tokens, vec![admin]);
     let blob_max = payload_max.min(BLOB_MAX_BYTES);
     let blobs = Blobs::new(node.objects(), Arc::clone(runtime), blob_max);
+    config.activity = Some(ActivityStore::of_queue(node.objects()));
     let stale = Queue::new(node.stale_engine(), Arc::clone(runtime));
     config.stale = Some(stale);
     let queue = Queue::new(node.engine(), Arc::clone(runtime));

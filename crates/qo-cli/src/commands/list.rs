@@ -1,9 +1,11 @@
 //! `qo list`.
 
 use futures_util::TryStreamExt;
-use qo::{Queue, Status, Task, TaskFilter, Timestamp};
+use qo::{Queue, Status, Task, TaskFilter, TaskOrder, Timestamp};
+use qo_engine::sorted::ColumnOrder;
+use qo_remote::wire::Sort;
 
-use crate::args::{ListArgs, SortOrder};
+use crate::args::ListArgs;
 use crate::failure::Failure;
 use crate::output::style::{CYAN, DIM, RED, of_status};
 use crate::output::table::{Cell, Table};
@@ -15,6 +17,7 @@ use crate::session::Session;
 const PAGE_LIMIT: u64 = 1_000;
 
 pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Failure> {
+    let column = column_order(args)?;
     let queue = session.connect().await?;
     let screen = &mut session.screen;
     if args.all && screen.json {
@@ -29,12 +32,12 @@ pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Fa
     if let Some(interval) = args.watch.watch {
         let title = "qo list";
         return watch(screen, &queue, interval, title, async |screen| {
-            let listing = read(args, &queue).await?;
+            let listing = read(args, column, &queue).await?;
             render(&listing, &queue, screen)
         })
         .await;
     }
-    let listing = read(args, &queue).await?;
+    let listing = read(args, column, &queue).await?;
     let text = render(&listing, &queue, screen)?;
     screen.write(&text)?;
     note_continuation(args, &listing, screen);
@@ -43,23 +46,64 @@ pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Fa
 
 fn filter_of(args: &ListArgs, queue: &Queue) -> TaskFilter {
     TaskFilter {
-        order: args.sort.into(),
+        order: if args.sort == Sort::Id {
+            TaskOrder::Id
+        } else {
+            TaskOrder::Newest
+        },
         ..args.filter.to_filter(queue.now())
     }
+}
+
+/// The order by a column, if the list is sorted by one.
+fn column_order(args: &ListArgs) -> Result<Option<ColumnOrder>, Failure> {
+    let Some(column) = args.sort.column() else {
+        if args.reverse {
+            return Err(Failure::bad_input(
+                "--reverse needs a sort by a column, such as --sort due",
+            ));
+        }
+        return Ok(None);
+    };
+    if args.all || args.cursor.is_some() {
+        return Err(Failure::bad_input(
+            "a list that is sorted by a column has no pages: --all and --cursor need --sort newest or id",
+        ));
+    }
+    Ok(Some(ColumnOrder {
+        column,
+        reverse: args.reverse,
+    }))
 }
 
 /// The tasks to show.
 struct Listing {
     tasks: Vec<Task>,
     next: Option<String>,
+    /// The number of tasks that were sorted, if more match.
+    among: Option<usize>,
 }
 
-async fn read(args: &ListArgs, queue: &Queue) -> Result<Listing, Failure> {
+async fn read(
+    args: &ListArgs,
+    column: Option<ColumnOrder>,
+    queue: &Queue,
+) -> Result<Listing, Failure> {
     let filter = filter_of(args, queue);
+    if let Some(order) = column {
+        let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+        let sorted = queue.list_sorted(&filter, order, limit).await?;
+        return Ok(Listing {
+            tasks: sorted.tasks,
+            next: None,
+            among: (!sorted.is_complete).then_some(sorted.among),
+        });
+    }
     let limit = if args.all { u64::MAX } else { args.limit };
     let mut listing = Listing {
         tasks: Vec::new(),
         next: args.cursor.clone(),
+        among: None,
     };
     loop {
         let left = limit - listing.tasks.len() as u64;
@@ -71,7 +115,7 @@ async fn read(args: &ListArgs, queue: &Queue) -> Result<Listing, Failure> {
         listing.next = page.next;
         if listing.next.is_none() {
             // A complete list can be sorted exactly, whatever its ids are.
-            if args.sort == SortOrder::Newest && args.cursor.is_none() {
+            if args.sort == Sort::Newest && args.cursor.is_none() {
                 listing
                     .tasks
                     .sort_by_key(|task| std::cmp::Reverse((task.created_at, task.id)));
@@ -171,6 +215,17 @@ fn note(task: &Task) -> (String, anstyle::Style) {
 }
 
 fn note_continuation(args: &ListArgs, listing: &Listing, screen: &mut Screen) {
+    if let Some(among) = listing.among {
+        if screen.json {
+            screen.json_note(&serde_json::json!({ "sorted_among": among, "complete": false }));
+            return;
+        }
+        let among = text::count(among as u64, "task");
+        screen.note(format_args!(
+            "These are the first among the newest {among} that match. There are more: narrow the filter, or use --sort newest."
+        ));
+        return;
+    }
     let Some(next) = &listing.next else {
         return;
     };

@@ -8,6 +8,7 @@ mod cluster;
 mod cluster_node;
 mod completions;
 mod config;
+mod deliverer;
 mod dev;
 mod discover;
 mod doctor;
@@ -32,8 +33,10 @@ mod submit;
 mod submit_many;
 mod token;
 mod top;
+mod top_keys;
 mod ui;
 mod wait;
+mod webhook;
 mod worker;
 mod workers;
 
@@ -79,6 +82,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Schedule(args) => schedule::run(&args, session).await,
         Command::Queue(args) => queue::run(&args, session).await,
         Command::Limit(args) => limit::run(&args, session).await,
+        Command::Webhook(args) => webhook::run(&args, session).await,
         Command::Pause(args) => pause::pause(&args, session).await,
         Command::Resume(args) => pause::resume(&args, session).await,
         Command::Monitor(args) => monitor::run(&args, session).await,

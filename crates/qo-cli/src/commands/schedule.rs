@@ -96,6 +96,8 @@ fn spec(args: &ScheduleAddArgs, session: &mut Session) -> Result<ScheduleSpec, F
         max_retries: args.retries,
         expires_in_ms: args.expires_in.map(millis),
         tags: args.tag.clone(),
+        limit_key: args.limit_key.clone(),
+        fairness_group: args.group.clone(),
         ..TaskTemplate::new(args.task_type.clone())
     });
     let spec = ScheduleSpec {
@@ -200,6 +202,12 @@ fn show(info: &ScheduleInfo, now: Timestamp, session: &mut Session) -> Result<()
     line("Task", spec.task.task_type.to_string())?;
     if let Some(queue) = &spec.task.queue {
         line("Queue", queue.to_string())?;
+    }
+    if let Some(key) = &spec.task.limit_key {
+        line("Limit key", key.to_string())?;
+    }
+    if let Some(group) = &spec.task.fairness_group {
+        line("Group", group.to_string())?;
     }
     line("Overlap", spec.overlap.as_str().to_owned())?;
     line(

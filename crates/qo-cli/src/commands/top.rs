@@ -8,8 +8,10 @@ use qo::{
 };
 use serde::Serialize;
 
+use super::top_keys::{Selected, interact};
 use crate::args::TopArgs;
 use crate::failure::Failure;
+use crate::output::keyboard::Keyboard;
 use crate::output::style::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::output::table::{Cell, Table};
 use crate::output::watch::{interval, watch};
@@ -25,6 +27,7 @@ const MINUTE_MS: f64 = 60_000.0;
 
 pub(super) async fn run(args: &TopArgs, session: &mut Session) -> Result<(), Failure> {
     let queue = session.connect().await?;
+    let actor = session.actor();
     let screen = &mut session.screen;
     let mut before = count(&queue).await?;
     let pause = interval(&queue, args.interval);
@@ -33,6 +36,11 @@ pub(super) async fn run(args: &TopArgs, session: &mut Session) -> Result<(), Fai
         let view = take(args, &queue, &before).await?.0;
         let shown = render(&view, queue.now(), screen)?;
         return Ok(screen.write(&shown)?);
+    }
+    let terminals = screen.terminals();
+    let has_keys = terminals.stdin && terminals.stdout && !screen.json;
+    if let Some(keyboard) = has_keys.then(Keyboard::open).flatten() {
+        return interact(args, &queue, actor, before, pause, keyboard, screen).await;
     }
     watch(screen, &queue, Some(pause), "qo top", async |screen| {
         let (view, now) = take(args, &queue, &before).await?;
@@ -43,7 +51,7 @@ pub(super) async fn run(args: &TopArgs, session: &mut Session) -> Result<(), Fai
 }
 
 /// The counts at a time.
-struct Counted {
+pub(super) struct Counted {
     at: Timestamp,
     stats: Stats,
 }
@@ -58,20 +66,20 @@ async fn count(queue: &Queue) -> Result<Counted, Failure> {
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct TopView {
+pub(super) struct TopView {
     at: Timestamp,
     interval_ms: u64,
     /// Whether only some of the tasks were counted.
     partial: bool,
-    queues: Vec<QueueView>,
+    pub(super) queues: Vec<QueueView>,
     workers: WorkersView,
-    failures: Vec<FailureView>,
+    pub(super) failures: Vec<FailureView>,
 }
 
 #[derive(Debug, Serialize)]
-struct QueueView {
-    queue: String,
-    paused: bool,
+pub(super) struct QueueView {
+    pub(super) queue: String,
+    pub(super) paused: bool,
     pending: u64,
     running: u64,
     completed: u64,
@@ -92,15 +100,15 @@ struct WorkersView {
 }
 
 #[derive(Debug, Serialize)]
-struct FailureView {
-    id: qo::TaskId,
+pub(super) struct FailureView {
+    pub(super) id: qo::TaskId,
     task_type: String,
     queue: String,
     at: Timestamp,
     error: String,
 }
 
-async fn take(
+pub(super) async fn take(
     args: &TopArgs,
     queue: &Queue,
     before: &Counted,
@@ -208,6 +216,16 @@ fn render(view: &TopView, now: Timestamp, screen: &Screen) -> Result<String, Fai
     if screen.json {
         return Ok(format!("{}\n", serde_json::to_string(view)?));
     }
+    Ok(render_selected(view, now, None, screen))
+}
+
+/// The view for people, in which one row may be selected.
+pub(super) fn render_selected(
+    view: &TopView,
+    now: Timestamp,
+    selected: Option<&Selected>,
+    screen: &Screen,
+) -> String {
     let (paint, width) = (screen.paint, screen.width());
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for queue in &view.queues {
@@ -233,19 +251,28 @@ fn render(view: &TopView, now: Timestamp, screen: &Screen) -> Result<String, Fai
         workers.slots,
     );
     let mut shown = format!("{}\n\n", paint.paint(BOLD, &heading));
-    shown.push_str(&queues_table(&view.queues, now).render(paint, width));
+    shown.push_str(&queues_table(&view.queues, now, selected).render(paint, width));
     if !workers.busiest.is_empty() {
         shown.push('\n');
         shown.push_str(&workers_table(&workers.busiest, now).render(paint, width));
     }
     if !view.failures.is_empty() {
         shown.push('\n');
-        shown.push_str(&failures_table(&view.failures, now).render(paint, width));
+        shown.push_str(&failures_table(&view.failures, now, selected).render(paint, width));
     }
-    Ok(shown)
+    shown
 }
 
-fn queues_table(queues: &[QueueView], now: Timestamp) -> Table {
+/// The first cell of a row, marked if the row is selected.
+fn marked(text: &str, row: &Selected, selected: Option<&Selected>) -> String {
+    match selected {
+        Some(selected) if selected == row => format!("▸ {text}"),
+        Some(_) => format!("  {text}"),
+        None => text.to_owned(),
+    }
+}
+
+fn queues_table(queues: &[QueueView], now: Timestamp, selected: Option<&Selected>) -> Table {
     let mut table = Table::new()
         .flexible("QUEUE")
         .column("STATE")
@@ -270,7 +297,12 @@ fn queues_table(queues: &[QueueView], now: Timestamp) -> Table {
             DIM
         };
         table.row(vec![
-            queue.queue.as_str().into(),
+            marked(
+                &queue.queue,
+                &Selected::Queue(queue.queue.clone()),
+                selected,
+            )
+            .into(),
             Cell::styled(if queue.paused { "paused" } else { "" }, YELLOW),
             text::grouped(queue.pending).into(),
             text::grouped(queue.running).into(),
@@ -306,7 +338,7 @@ fn workers_table(workers: &[WorkerInfo], now: Timestamp) -> Table {
     table
 }
 
-fn failures_table(failures: &[FailureView], now: Timestamp) -> Table {
+fn failures_table(failures: &[FailureView], now: Timestamp, selected: Option<&Selected>) -> Table {
     let mut table = Table::new()
         .column("NEWEST FAILURES")
         .flexible("TYPE")
@@ -314,7 +346,12 @@ fn failures_table(failures: &[FailureView], now: Timestamp) -> Table {
         .flexible("ERROR");
     for failure in failures {
         table.row(vec![
-            failure.id.to_string().into(),
+            marked(
+                &failure.id.to_string(),
+                &Selected::Failure(failure.id),
+                selected,
+            )
+            .into(),
             failure.task_type.as_str().into(),
             time::relative(failure.at, now).into(),
             Cell::styled(&failure.error, RED),

@@ -12,15 +12,17 @@ use crate::args::values;
 use crate::failure::Failure;
 
 /// The keys of a schedule.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "at",
     "catch_up",
     "cron",
     "end",
     "every",
     "expires_in",
+    "group",
     "input",
     "jitter",
+    "limit_key",
     "overlap",
     "priority",
     "queue",
@@ -82,6 +84,8 @@ impl ScheduleTable<'_> {
             max_retries: self.number("retries")?,
             expires_in_ms: self.duration("expires_in")?.map(millis),
             tags: self.list("tags", parse)?,
+            limit_key: self.parsed("limit_key", parse)?,
+            fairness_group: self.parsed("group", parse)?,
             ..TaskTemplate::new(task_type)
         });
         Ok(ScheduleSpec {

@@ -2,6 +2,7 @@
 //!
 //! Results go to standard output; notes, questions, progress and errors go to standard error. So `qo list | wc -l` counts tasks.
 
+pub mod keyboard;
 pub mod pretty;
 pub mod progress;
 pub mod sealed;

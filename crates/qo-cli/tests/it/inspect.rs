@@ -480,3 +480,33 @@ fn logs_show_what_attempts_printed() {
         (&1.into(), &"connecting\nred\n".into())
     );
 }
+
+#[test]
+fn a_list_is_sorted_by_a_column() {
+    let workspace = Workspace::new();
+    for (task_type, delay) in [("b", "3m"), ("c", "1m"), ("a", "2m")] {
+        let words = ["submit", "--type", task_type, "--delay", delay];
+        workspace.qo(&words).assert(0);
+    }
+    let types = |words: &[&str]| {
+        let listed = workspace.qo(&[&["list", "--json"], words].concat());
+        let tasks = listed.assert(0).lines("task");
+        let of = |task: &serde_json::Value| task["task_type"].as_str().unwrap().to_owned();
+        tasks.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(types(&["--sort", "type"]), ["a", "b", "c"]);
+    assert_eq!(types(&["--sort", "due"]), ["c", "a", "b"]);
+    assert_eq!(
+        types(&["--sort", "due", "--reverse", "--limit", "1"]),
+        ["b"]
+    );
+    for bad in [
+        &["--reverse"][..],
+        &["--sort", "id", "--reverse"],
+        &["--sort", "due", "--all"],
+        &["--sort", "due", "--cursor", "x"],
+        &["--sort", "colour"],
+    ] {
+        assert_eq!(workspace.qo(&[&["list"], bad].concat()).code, 2, "{bad:?}");
+    }
+}

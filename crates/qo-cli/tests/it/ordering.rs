@@ -71,6 +71,7 @@ fn lines_have_ordering_keys_and_bad_ones_are_refused() {
             "{result:?}"
         );
     }
+    let long = "x".repeat(257);
     for words in [
         &["submit", "--type", "t", "--on-failure", "stop"][..],
         &[
@@ -83,6 +84,7 @@ fn lines_have_ordering_keys_and_bad_ones_are_refused() {
             "x",
         ],
         &["submit", "--type", "t", "--ordering-key", ""],
+        &["submit", "--type", "t", "--ordering-key", &long],
     ] {
         let result = workspace.qo(words);
         assert_ne!(result.code, 0, "{result:?}");

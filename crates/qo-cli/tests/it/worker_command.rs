@@ -331,12 +331,10 @@ async fn a_hangup_stops_the_worker_cleanly() {
     assert_eq!(running.code(), 0);
 }
 
-/// The live view, on a pseudo-terminal.
-#[test]
-fn dev_draws_on_a_terminal_and_restores_it() {
+/// Starts a command on a pseudo-terminal, and returns the other end of the terminal.
+fn start_on_terminal(workspace: &Workspace, words: &[&str]) -> (RunningCommand, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-    let workspace = Workspace::new();
     let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&pty).unwrap();
     unlockpt(&pty).unwrap();
@@ -353,7 +351,7 @@ fn dev_draws_on_a_terminal_and_restores_it() {
         ws_ypixel: 0,
     };
     rustix::termios::tcsetwinsize(&pty, size).unwrap();
-    let mut command = workspace.command(&["dev", "--for", "30s"]);
+    let mut command = workspace.command(words);
     command
         .env("TERM", "xterm")
         .stdin(terminal_handle())
@@ -362,8 +360,59 @@ fn dev_draws_on_a_terminal_and_restores_it() {
     let process = RunningCommand::spawn(&mut command);
     // Only the command may keep the pseudo-terminal open, so that reading ends when it exits.
     drop(command);
+    (process, std::fs::File::from(pty))
+}
 
-    let mut terminal = std::fs::File::from(pty);
+/// Keys select a queue and a failure, and act on them.
+#[test]
+fn top_acts_on_keys() {
+    let workspace = Workspace::new();
+    workspace.submit("waiting");
+    let failed = workspace.submit("bad");
+    let words = ["worker", "--exec", "bad=exit 65", "--max-tasks", "1"];
+    workspace.qo(&words).assert(0);
+    let (process, mut terminal) =
+        start_on_terminal(&workspace, &["top", "--interval", "1", "--color=never"]);
+    let mut seen = String::new();
+    let mut chunk = [0; 4096];
+    let mut steps = [
+        ("▸ default", "p"),
+        ("Paused queue default.", "\u{1b}[B"),
+        ("▸ ", "r"),
+        ("Replayed", "q"),
+    ]
+    .into_iter()
+    .peekable();
+    // Reading fails when the last handle of the other end is closed.
+    while let Ok(read @ 1..) = terminal.read(&mut chunk) {
+        seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
+        let is_shown = |(text, _): &(&str, &str)| match *text {
+            "▸ " => seen.contains(&format!("▸ {failed}")),
+            text => seen.contains(text),
+        };
+        if let Some((_, keys)) = steps.next_if(is_shown) {
+            std::io::Write::write_all(&mut terminal, keys.as_bytes()).unwrap();
+        }
+    }
+    assert!(steps.peek().is_none(), "{seen}");
+    assert_eq!(process.end().code, 0, "{seen}");
+    assert!(seen.ends_with("\u{1b}[?1049l"), "the screen is restored");
+    assert_eq!(status(&workspace, &failed)["status"], "pending");
+    let history = workspace.qo(&["history", &failed, "--json"]);
+    let events = history.assert(0).lines("event");
+    assert!(events.last().unwrap()["by"].is_string(), "{events:?}");
+    let stats = workspace.qo(&["stats", "--json"]);
+    assert!(
+        stats.assert(0).stdout.contains("\"paused\":true"),
+        "{stats:?}"
+    );
+}
+
+/// The live view, on a pseudo-terminal.
+#[test]
+fn dev_draws_on_a_terminal_and_restores_it() {
+    let workspace = Workspace::new();
+    let (process, mut terminal) = start_on_terminal(&workspace, &["dev", "--for", "30s"]);
     let mut seen = String::new();
     let mut chunk = [0; 4096];
     let mut is_stopped = false;
@@ -426,8 +475,8 @@ fn workers_are_asked_to_be_quiet_and_to_stop() {
     let mut waiting = String::new();
     let claims_nothing = qo_testkit::wait_until(TIMEOUT, || {
         waiting = workspace.submit("t");
-        std::thread::sleep(Duration::from_secs(3));
-        status(&workspace, &waiting)["status"] == "pending"
+        let is_claimed = || status(&workspace, &waiting)["status"] != "pending";
+        !qo_testkit::wait_until(Duration::from_secs(3), is_claimed)
     });
     assert!(claims_nothing, "the worker still claims tasks");
     ask("resume").assert(0);

@@ -40,9 +40,9 @@ pub(super) async fn recover(files: &dyn LogFiles) -> io::Result<LogState> {
             .await?;
         let whole = read_segment(&mut state, name, &content, is_last)?;
         if whole == 0 && is_last {
-            // The node died before it wrote anything into it.
+            // The node died before it wrote anything into it. The next file gets its number: a gap would look like a lost file.
             files.remove(&file_name).await?;
-            state.next_segment = name.number + 1;
+            state.next_segment = name.number;
             continue;
         }
         if (whole as u64) < size {

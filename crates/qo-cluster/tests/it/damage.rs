@@ -64,3 +64,23 @@ async fn damage_before_acknowledged_entries_is_refused_with_advice() {
     cluster.restart(1).await.unwrap();
     assert_eq!(drain(&cluster).await, 40);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_only_begun_leaves_no_gap() {
+    let mut cluster = one_node_with_tasks(10).await;
+    cluster.kill(1);
+    let last = log_files(&cluster).pop().unwrap();
+    let name = last.file_name().unwrap().to_string_lossy().into_owned();
+    let number: u64 = name.split('-').next().unwrap().parse().unwrap();
+    let begun = format!("{:010}-00000007.log", number + 1);
+    std::fs::write(last.with_file_name(begun), b"").unwrap();
+    cluster.restart(1).await.unwrap();
+    for number in 100..140 {
+        cluster
+            .on_leader(|engine| async move { engine.submit(request(number)).await })
+            .await;
+    }
+    cluster.kill(1);
+    cluster.restart(1).await.unwrap();
+    assert_eq!(drain(&cluster).await, 50);
+}

@@ -126,6 +126,8 @@ pub struct Changes {
     pub documents: Vec<DocumentId>,
     /// Those of the changed tasks whose input was replaced.
     pub inputs: Vec<TaskId>,
+    /// New tasks that notify webhooks of the end of the changed ones. They are not among those.
+    pub deliveries: Vec<TaskId>,
 }
 
 impl Changes {

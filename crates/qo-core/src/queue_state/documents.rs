@@ -1,4 +1,4 @@
-//! The documents beside the tasks, and what follows from them: the settings of queues, and the limits.
+//! The documents beside the tasks, and what follows from them: the settings of queues, the limits, the webhooks.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +39,7 @@ impl QueueState {
             self.ready.set_weights(&queue, BTreeMap::new());
         }
         self.update_limits();
+        self.update_webhooks();
     }
 
     /// The settings of a queue.
@@ -72,7 +73,7 @@ impl QueueState {
         now: Timestamp,
         changes: &mut Changes,
     ) -> CommandOutcome {
-        let is_limit = id.kind == DocumentKind::Limits;
+        let kind = id.kind;
         let outcome = StoredDocument::change(self.documents.get(&id), change, now);
         match outcome {
             Err(rejection) => return CommandOutcome::DocumentRejected(rejection),
@@ -90,8 +91,10 @@ impl QueueState {
             self.read_settings(&id);
         }
         changes.documents.push(id);
-        if is_limit {
-            self.update_limits();
+        match kind {
+            DocumentKind::Limits => self.update_limits(),
+            DocumentKind::Webhooks => self.update_webhooks(),
+            DocumentKind::Schedules | DocumentKind::Queues => {}
         }
         CommandOutcome::DocumentSet { changed: true }
     }

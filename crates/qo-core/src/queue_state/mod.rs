@@ -18,8 +18,10 @@
 //! | `ended` | completed_at of settled tasks | engines that keep finished tasks for a while |
 //! | `keys` | idempotency key in its scope | submits |
 
+mod claims;
 mod command;
 mod counters;
+mod deliveries;
 mod documents;
 mod fair;
 mod fair_walk;
@@ -29,6 +31,7 @@ mod lines;
 mod position;
 mod ready;
 mod reserved;
+mod submits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -37,6 +40,7 @@ use std::sync::Arc;
 pub use command::{Changes, Claim, Claimed, CommandOutcome, Request, StateCommand, WaitsBehind};
 pub use counters::{Counters, StatusCounts};
 
+use self::deliveries::Webhooks;
 use self::indexes::IndexNames;
 use self::limited::{LimitedReady, Selected};
 use self::lines::Lines;
@@ -45,17 +49,13 @@ use self::reserved::Reserved;
 use crate::document::{DocumentId, StoredDocument};
 use crate::id::{OpId, TaskId};
 use crate::limit::{LimitUsage, LimitWait};
-use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{DocumentName, QueueName, TaskType};
 use crate::pause::{PauseNote, PauseTarget, Pauses};
 use crate::queue_settings::QueueSettings;
 use crate::retry::Jitter;
 use crate::task::{Outline, ScopedKey, Status, Task};
 use crate::time::Timestamp;
-use crate::transition::{Action, Command, Rejection, Submission, submit};
-
-/// The number of expired tasks that a claim cancels before it leaves the rest to [`Request::ExpireLeases`].
-const EXPIRED_PER_CLAIM: usize = 1_000;
+use crate::transition::{Action, Command, Rejection};
 
 /// The most tasks that [`QueueState::waits_behind`] counts.
 const AHEAD_MAX: usize = 10_000;
@@ -79,6 +79,7 @@ pub struct QueueState {
     documents: BTreeMap<DocumentId, StoredDocument>,
     /// What the documents about queues say.
     settings: BTreeMap<QueueName, QueueSettings>,
+    webhooks: Webhooks,
 }
 
 impl QueueState {
@@ -109,6 +110,7 @@ impl QueueState {
             Request::Document(id, change) => self.change_document(id, change, now, &mut changes),
         };
         self.ready.forget_turns();
+        self.submit_deliveries(op, now, &mut changes);
         (outcome, changes)
     }
 
@@ -339,163 +341,6 @@ impl QueueState {
         self.remove(id)
     }
 
-    fn submit(
-        &mut self,
-        mut submission: Submission,
-        op: OpId,
-        now: Timestamp,
-        changes: &mut Changes,
-    ) -> CommandOutcome {
-        if let Some(first) = self.same_submit(&submission, now) {
-            return self.submit_again(first, &submission, op, now, changes);
-        }
-        let id = submission.id;
-        if let Some(settings) = self.settings.get(&submission.queue) {
-            settings.complete(&mut submission);
-        }
-        match self.new_task(submission, op, now) {
-            Err(rejection) => CommandOutcome::Rejected(rejection),
-            Ok(mut task) => {
-                self.last_sequence += 1;
-                task.sequence = self.last_sequence;
-                self.insert(task);
-                changes.tasks.push(id);
-                CommandOutcome::Submitted {
-                    id,
-                    duplicate: false,
-                }
-            }
-        }
-    }
-
-    /// A submit that finds a task with its id, or that holds its key: changes the task, if it asks for that.
-    fn submit_again(
-        &mut self,
-        first: TaskId,
-        submission: &Submission,
-        op: OpId,
-        now: Timestamp,
-        changes: &mut Changes,
-    ) -> CommandOutcome {
-        let holder = self.task(first);
-        let amendment = match holder.map(|holder| submission.amendment(holder, now)) {
-            Some(Err(rejection)) => return CommandOutcome::Rejected(rejection),
-            Some(Ok(amendment)) => amendment,
-            None => None,
-        };
-        if let Some(action) = amendment {
-            let has_input = matches!(&action, Action::Amend { input: Some(_), .. });
-            if let Err(rejection) = self.change(first, Command { op, action }, now) {
-                return CommandOutcome::Rejected(rejection);
-            }
-            changes.tasks.push(first);
-            changes.inputs.extend(has_input.then_some(first));
-        }
-        CommandOutcome::Submitted {
-            id: first,
-            duplicate: true,
-        }
-    }
-
-    /// The task of a submission, if it is valid and the queue has room for it.
-    fn new_task(
-        &self,
-        submission: Submission,
-        op: OpId,
-        now: Timestamp,
-    ) -> Result<Task, Rejection> {
-        let is_exempt = submission.is_exempt;
-        let task = submit(submission, op, now)?;
-        if let Some(settings) = self.settings.get(&task.queue).filter(|_| !is_exempt) {
-            let waiting = self.counters.queue(&task.queue).of(Status::Pending);
-            settings.admit(&task.queue, waiting)?;
-        }
-        Ok(task)
-    }
-
-    /// The existing task that a submission would duplicate: the one with its id, or the holder of its key.
-    fn same_submit(&self, submission: &Submission, now: Timestamp) -> Option<TaskId> {
-        if self.tasks.contains_key(&submission.id) {
-            return Some(submission.id);
-        }
-        let holder = *self.keys.get(&submission.scoped_key()?)?;
-        self.task(holder)?.key_holds(now).then_some(holder)
-    }
-
-    fn claim(
-        &mut self,
-        claim: Claim,
-        op: OpId,
-        now: Timestamp,
-        changes: &mut Changes,
-    ) -> CommandOutcome {
-        let mut leases = claim.leases.into_iter().take(CLAIM_MAX_TASKS).peekable();
-        let mut claimed = Vec::new();
-        let mut expired = 0;
-        let mut counting = BTreeSet::new();
-        while leases.peek().is_some() && expired < EXPIRED_PER_CLAIM {
-            let wanted = leases.size_hint().0;
-            let due = self.due(&claim.queues, &claim.types, now, wanted);
-            if due.is_empty() {
-                break;
-            }
-            for id in due {
-                let Some(&lease) = leases.peek() else { break };
-                // The tasks before it may have taken the last slot. The first one always has room.
-                if !self.has_room(id, now) {
-                    continue;
-                }
-                let action = if self.task(id).is_some_and(|task| task.is_expired(now)) {
-                    expired += 1;
-                    Action::Expire
-                } else {
-                    Action::Claim {
-                        worker: claim.worker.clone(),
-                        lease,
-                        lease_ms: claim.lease_ms,
-                    }
-                };
-                let is_claim = matches!(action, Action::Claim { .. });
-                match self.change(id, Command { op, action }, now) {
-                    Ok(()) => changes.tasks.push(id),
-                    // A due task can be claimed, so only an invalid claim is rejected, and then
-                    // as a whole.
-                    Err(rejection) => return CommandOutcome::Rejected(rejection),
-                }
-                if is_claim {
-                    leases.next();
-                    claimed.push(Claimed { id, lease });
-                    if let Some(task) = self.tasks.get(&id) {
-                        counting.extend(self.ready.record_start(Selected::of(task), now));
-                        self.ready.take_turn(Selected::of(task), task.priority);
-                    }
-                    if self.ready.takes_turns() && !self.has_room(id, now) {
-                        // A limit is full from now on, which may make it the turn of other groups.
-                        break;
-                    }
-                } else if self.task(id).is_some_and(|task| {
-                    let of = Selected::of(task);
-                    task.ordering_key.is_some()
-                        || self.ready.is_limited(of)
-                        || self.ready.has_turns(of)
-                }) {
-                    // The next task of its key, its limits or its group may be more urgent than the rest.
-                    break;
-                }
-            }
-        }
-        for name in counting {
-            self.store_starts(name, changes);
-        }
-        CommandOutcome::Claimed(claimed)
-    }
-
-    /// Whether the limits of a task have room for one more.
-    fn has_room(&self, id: TaskId, now: Timestamp) -> bool {
-        let task = self.task(id);
-        task.is_none_or(|task| self.ready.has_room(Selected::of(task), now))
-    }
-
     fn act(
         &mut self,
         id: TaskId,
@@ -593,6 +438,7 @@ impl QueueState {
             let names = IndexNames::of(task);
             self.move_in_indexes(&names, id, Some(before), Some(after));
         }
+        self.webhooks.record_end(id, before.status, after.status);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::{InvalidSchedule, ScheduleSpec};
 use super::ticks::Ticks;
 use crate::extra::Extra;
-use crate::id::{OpId, TaskId};
+use crate::id::{OpId, TaskId, mix};
 use crate::names::DocumentName;
 use crate::route::Route;
 use crate::time::Timestamp;
@@ -231,14 +231,6 @@ fn task_id(
     seed = mix(seed ^ (kind as u64));
     let random = (u128::from(mix(seed)) << 64) | u128::from(mix(seed ^ high));
     TaskId::from_time(tick, random).with_route(Route::DOCUMENTS)
-}
-
-/// The finalizer of `SplitMix64`: every bit of the input changes half of the output.
-fn mix(bits: u64) -> u64 {
-    let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::extra::Extra;
 use crate::json::Json;
 use crate::limits::{RETRIES_MAX, TAGS_MAX, TIMEOUT_MAX_SECONDS};
-use crate::names::{QueueName, Tag, TaskType};
+use crate::names::{FairnessGroup, LimitKey, QueueName, Tag, TaskType};
 use crate::retry::{InvalidRetryPolicy, RetryPolicy};
 use crate::task::PRIORITY_MAX;
 use crate::time::Timestamp;
@@ -96,6 +96,12 @@ pub struct TaskTemplate {
     /// Tags, besides `schedule:` and the name of the schedule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
+    /// Its limit key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_key: Option<LimitKey>,
+    /// Its group, such as a tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness_group: Option<FairnessGroup>,
     /// Fields of newer versions of qo, kept as they are.
     #[serde(flatten)]
     pub extra: Extra,
@@ -293,6 +299,8 @@ impl TaskTemplate {
             retry_policy: None,
             expires_in_ms: None,
             tags: Vec::new(),
+            limit_key: None,
+            fairness_group: None,
             extra: Extra::NONE,
         }
     }

@@ -2,6 +2,10 @@
 //!
 //! Whoever gets the turn takes all changes that wait, and makes them in one compare-and-swap. If that caller gives up, the others get an error:
 //! a claim then does not start, and a slot that was not returned is found through its task.
+//!
+//! A process that has just written the record knows its tag, so it needs one request for its next change where another one needs two. It
+//! would win every time. So it yields: while other processes use the record, too, it waits for the time of two requests after each write.
+//! The changes that come in meanwhile share the next one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -28,6 +32,11 @@ const CHECKS_MAX: usize = 16;
 /// How long a holder is left alone whose lease has ended: the lease reaper ends its attempt.
 const ENDED_GRACE_MS: u64 = 5_000;
 
+/// How long a process yields after it has met another one.
+const YIELD_FOR: Duration = Duration::from_secs(5);
+/// The longest pause after a write.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// The stations of all limits that this process knows.
 #[derive(Default)]
 pub(super) struct Stations(Mutex<BTreeMap<DocumentName, Arc<Station>>>);
@@ -47,8 +56,18 @@ impl Stations {
 #[derive(Default)]
 struct Station {
     waiting: Mutex<Vec<Waiting>>,
+    turn: tokio::sync::Mutex<Turn>,
+}
+
+/// What whoever gets the turn knows. Times are monotonic.
+#[derive(Default)]
+struct Turn {
     /// The record as it was last read or written.
-    turn: tokio::sync::Mutex<Option<StoredLimit>>,
+    stored: Option<StoredLimit>,
+    /// When another process changed the record first.
+    met_others_at: Option<Duration>,
+    /// When this process may write again.
+    pause_until: Duration,
 }
 
 /// A change that waits for its turn.
@@ -72,24 +91,31 @@ impl DirectEngine {
         change: SlotChange,
     ) -> Result<SlotOutcome, EngineError> {
         let station = self.shared.limits.stations.of(name);
-        let (response, outcome) = oneshot::channel();
+        let (response, mut outcome) = oneshot::channel();
         lock(&station.waiting).push(Waiting { change, response });
-        {
-            let mut turn = station.turn.lock().await;
-            let waiting = std::mem::take(&mut *lock(&station.waiting));
-            if !waiting.is_empty() {
-                let changes: Vec<_> = waiting.iter().map(|one| one.change).collect();
-                let outcomes = self.make_changes(name, rule, &mut turn, &changes).await;
-                for (number, one) in waiting.into_iter().enumerate() {
-                    let result = match &outcomes {
-                        Ok(outcomes) => outcomes.get(number).cloned().ok_or_else(|| lost(name)),
-                        Err(error) => Err(error.clone()),
-                    };
-                    // A caller that has given up needs no response.
-                    let _ = one.response.send(result);
-                }
-            }
+        // Whoever has an outcome leaves the line: otherwise it would make the later changes of others, one write after the other.
+        let mut turn = tokio::select! {
+            biased;
+            outcome = &mut outcome => return outcome.unwrap_or_else(|_| Err(lost(name))),
+            turn = station.turn.lock() => turn,
+        };
+        let pause = (turn.pause_until).saturating_sub(self.runtime().monotonic());
+        if !pause.is_zero() {
+            self.runtime().sleep(pause).await;
         }
+        let waiting = std::mem::take(&mut *lock(&station.waiting));
+        let changes: Vec<_> = waiting.iter().map(|one| one.change).collect();
+        let outcomes = self.make_changes(name, rule, &mut turn, &changes).await;
+        for (number, one) in waiting.into_iter().enumerate() {
+            let result = match &outcomes {
+                Ok(outcomes) => outcomes.get(number).cloned().ok_or_else(|| lost(name)),
+                Err(error) => Err(error.clone()),
+            };
+            // A caller that has given up needs no response.
+            let _ = one.response.send(result);
+        }
+        // Not before the responses: the next one would not know yet that its change is made.
+        drop(turn);
         outcome.await.unwrap_or_else(|_| Err(lost(name)))
     }
 
@@ -97,14 +123,14 @@ impl DirectEngine {
         &self,
         name: &DocumentName,
         rule: &Limit,
-        cached: &mut Option<StoredLimit>,
+        turn: &mut Turn,
         changes: &[SlotChange],
     ) -> Result<Vec<SlotOutcome>, EngineError> {
         let op = self.runtime().new_op_id();
         let mut round = 0;
         while round < TRIES_MAX {
-            let is_cached = cached.is_some();
-            let stored = match cached.take() {
+            let is_cached = turn.stored.is_some();
+            let stored = match turn.stored.take() {
                 Some(stored) => stored,
                 None => self.read_limit(name).await.map_err(in_doubt)?,
             };
@@ -123,16 +149,23 @@ impl DirectEngine {
                 }
             }
             if record == stored.record {
-                *cached = Some(stored);
+                turn.stored = Some(stored);
                 return Ok(outcomes);
             }
-            if let Some(tag) = self.write_limit(name, &stored, &mut record, op).await? {
-                *cached = tag.map(|tag| StoredLimit {
+            let started = self.runtime().monotonic();
+            let written = self.write_limit(name, &stored, &mut record, op).await?;
+            let now = self.runtime().monotonic();
+            if let Some(tag) = written {
+                turn.stored = tag.map(|tag| StoredLimit {
                     record,
                     tag: Some(tag),
                 });
+                if turn.met_others_at.is_some_and(|at| now < at + YIELD_FOR) {
+                    turn.pause_until = now + (2 * now.saturating_sub(started)).min(PAUSE_MAX);
+                }
                 return Ok(outcomes);
             }
+            turn.met_others_at = Some(now);
             let pause_ms = self.runtime().random_below(u64::from(round) * 10);
             self.runtime().sleep(Duration::from_millis(pause_ms)).await;
             round += 1;

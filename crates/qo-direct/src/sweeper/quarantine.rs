@@ -9,6 +9,8 @@
 //! | 5 | store that all lines must be walked, instead of the id | the same; whoever continues the pass walks them |
 //! | 6 | walk the lines ([`super::lines`]): the next task of its ordering key runs | nothing |
 //!
+//! A read that ended early once moves nothing: steps 2 and 4 read the record again, in a later step of the sweeper than the one that found it.
+//!
 //! Stores have no conditional delete. A repair of the record between the read and the delete of step 4 is lost; the two requests
 //! follow each other directly. The copy of the broken bytes is kept. The index entries of the task are found stale later.
 

@@ -63,13 +63,16 @@ impl DirectEngine {
             let version = version_hash(entry);
             let is_new = entry.last_modified >= checked_before && !checked.contains(version);
             if is_new || record.is_reread(id) {
-                due.push((id, version));
+                due.push((id, version, is_new));
             }
         }
         report.read += due.len();
-        let mut checks = futures_util::stream::iter(due)
-            .map(|(id, version)| async move { (id, version, self.check_task(id).await) })
-            .buffer_unordered(self.config().concurrency);
+        let mut checks =
+            futures_util::stream::iter(due)
+                .map(|(id, version, is_new)| async move {
+                    (id, version, self.check_task(id, is_new).await)
+                })
+                .buffer_unordered(self.config().concurrency);
         while let Some((id, version, check)) = checks.next().await {
             match check {
                 TaskCheck::Valid(expires_at) | TaskCheck::Repaired(expires_at) => {
@@ -91,8 +94,8 @@ impl DirectEngine {
         }
     }
 
-    async fn check_task(&self, id: TaskId) -> TaskCheck {
-        match self.try_check_task(id).await {
+    async fn check_task(&self, id: TaskId, is_new: bool) -> TaskCheck {
+        match self.try_check_task(id, is_new).await {
             Ok(check) => check,
             Err(EngineError::Store(error @ StoreError::Unsupported { .. })) => {
                 tracing::warn!(task = %id, %error, "leaving a task alone that the store cannot return");
@@ -105,7 +108,8 @@ impl DirectEngine {
         }
     }
 
-    async fn try_check_task(&self, id: TaskId) -> Result<TaskCheck, EngineError> {
+    /// Checks a task. One that is new has not been checked since its last change.
+    async fn try_check_task(&self, id: TaskId, is_new: bool) -> Result<TaskCheck, EngineError> {
         let key = Key::Task(id).to_string();
         let object = match self.client().get(&key).await {
             Ok(object) => object,
@@ -134,6 +138,9 @@ impl DirectEngine {
                 Err(EngineError::Rejected(_)) => Ok(TaskCheck::Changed),
                 Err(error) => Err(error),
             };
+        }
+        if is_new {
+            self.restore_deliveries(&task).await?;
         }
         if let Some(check) = self.check_order(&task).await? {
             return Ok(check);

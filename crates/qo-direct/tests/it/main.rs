@@ -18,6 +18,7 @@ mod fleet;
 mod index_modes;
 mod init;
 mod later_versions;
+mod limits;
 mod maintenance;
 mod ordering;
 mod purge;

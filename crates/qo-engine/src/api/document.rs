@@ -1,9 +1,9 @@
 //! Reading and writing documents, such as schedules.
 
-use qo_core::document::{DOCUMENTS_MAX, DocumentChange, DocumentRejection};
+use qo_core::document::{DocumentChange, DocumentRejection};
 use qo_core::{
     DocumentId, DocumentKind, DocumentName, Json, Limit, OpId, QueueSettings, StoredDocument,
-    Timestamp,
+    Timestamp, Webhook,
 };
 
 use super::SubmitRequest;
@@ -109,8 +109,8 @@ impl DocumentWrite {
         }
     }
 
-    /// Checks what the rules of documents do not: the submits, and the content of settings of queues and of limits, which engines follow
-    /// themselves.
+    /// Checks what the rules of documents do not: the submits, and the content of settings of queues, of limits and of webhooks, which
+    /// engines follow themselves.
     pub fn validate(&self) -> Result<(), EngineError> {
         let fits = |request: &SubmitRequest| {
             request.idempotency.is_none()
@@ -133,6 +133,9 @@ impl DocumentWrite {
                 DocumentKind::Limits => Limit::parse(body)
                     .err()
                     .map(|error| format!("the limit {name} is invalid: {error}")),
+                DocumentKind::Webhooks => Webhook::parse(body)
+                    .err()
+                    .map(|error| format!("the webhook {name} is invalid: {error}")),
                 _ => None,
             };
             if let Some(text) = invalid {
@@ -172,7 +175,8 @@ pub fn document_error(id: &DocumentId, rejection: DocumentRejection) -> EngineEr
 /// The error of a document that would be one too many.
 pub fn too_many_documents(kind: DocumentKind) -> EngineError {
     EngineError::BadRequest(format!(
-        "there are {DOCUMENTS_MAX} {kind} already, which is the most; remove one first"
+        "there are {} {kind} already, which is the most; remove one first",
+        kind.documents_max()
     ))
 }
 

@@ -106,6 +106,27 @@ impl SubmitRequest {
         }
     }
 
+    /// The request of a submission that the core made, such as the delivery of a webhook. `None` if its input is in an object of its own, which
+    /// the core never does.
+    pub fn of_submission(submission: Submission) -> Option<Self> {
+        let Payload::Inline(input) = submission.input else {
+            return None;
+        };
+        Some(Self {
+            id: Some(submission.id),
+            queue: submission.queue,
+            priority: submission.priority,
+            available: submission.available_at.map_or(When::Now, When::At),
+            expires: submission.expires_at.map(When::At),
+            timeout_seconds: submission.timeout_seconds,
+            max_retries: submission.max_retries,
+            retry_policy: submission.retry_policy,
+            tags: submission.tags,
+            traceparent: submission.traceparent,
+            ..Self::new(submission.task_type, input)
+        })
+    }
+
     /// The line of its ordering key.
     pub fn ordering_line(&self) -> Option<OrderingLine> {
         let rule = self.ordering.as_ref()?;

@@ -10,7 +10,7 @@
 //! TestContext   the queue, task type and worker of one check
 //!    |
 //! checks        submitting, idempotency, claiming, pausing, running, leases, operators, ordering, limits, query, rejections, contention,
-//!               documents, queue_settings, uniqueness, fairness
+//!               documents, queue_settings, uniqueness, fairness, webhooks
 //! ```
 //!
 //! All checks run even if some fail, so that one run shows all failures. The module is built only with the feature `conformance`.
@@ -41,6 +41,7 @@ mod rejections;
 mod running;
 mod submitting;
 mod uniqueness;
+mod webhooks;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -194,6 +195,9 @@ const CHECKS: &[(&str, Check)] = checks![
     limits::refuses_invalid_limits,
     fairness::does_not_let_a_group_delay_the_first_task_of_another,
     fairness::gives_groups_turns_by_their_weights,
+    webhooks::submits_a_delivery_for_each_end,
+    webhooks::delivers_the_end_of_a_task_that_killed_its_worker,
+    webhooks::refuses_invalid_webhooks,
     rejections::reports_an_unknown_task_as_not_found,
     rejections::rejects_out_of_bounds_values,
     rejections::rejects_payloads_over_the_limit,

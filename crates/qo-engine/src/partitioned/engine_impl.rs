@@ -185,6 +185,12 @@ impl Engine for PartitionedEngine {
                 "a partitioned queue cannot have limits".to_owned(),
             ));
         }
+        if write.id.kind == DocumentKind::Webhooks && write.body.is_some() {
+            // Each partition would have to know them.
+            return Err(EngineError::BadRequest(
+                "a partitioned queue cannot have webhooks".to_owned(),
+            ));
+        }
         self.partition(0).write_document(write).await
     }
 

@@ -167,6 +167,11 @@ pub struct ActivityResponse {
     /// Since when changes are counted. If this is later than `from`, the counts cover only a part of the period.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Time))]
     pub since: Timestamp,
+    /// When this server took over the counters of the one before, if it did. After a crash, what happened in the last five minutes before may
+    /// be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
+    pub resumed_at: Option<Timestamp>,
     /// Whose changes are counted.
     pub covers: Coverage,
     /// How long the tasks of all types waited and ran.

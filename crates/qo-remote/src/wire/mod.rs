@@ -8,8 +8,8 @@
 //! - [`token`]: the tokens of a server.
 //! - [`activity`]: rates and latencies.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
-//! - [`schedule`], [`limit`], [`queue_settings`]: schedules, limits, and settings of queues. [`settings`]: the documents in which they are
-//!   stored.
+//! - [`schedule`], [`limit`], [`queue_settings`], [`webhook`]: schedules, limits, settings of queues, webhooks. [`settings`]: the documents in
+//!   which they are stored.
 //! - [`pause`]: pauses of queues and types.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`waiting`]: why a task waits.
@@ -37,6 +37,7 @@ pub mod settings;
 pub mod submit;
 pub mod token;
 pub mod waiting;
+pub mod webhook;
 
 pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
 pub use bulk::{
@@ -52,7 +53,7 @@ pub use pause::{PauseBody, PausesResponse};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use query::{
-    Info, ListQuery, PageResponse, QueueStatsEntry, Sort, StatsResponse, VersionEntry,
+    Info, ListQuery, PageResponse, QueueStatsEntry, Sort, SortedAmong, StatsResponse, VersionEntry,
     VersionsQuery, VersionsResponse,
 };
 pub use queue_settings::QueueSettingsBody;
@@ -61,6 +62,7 @@ pub use settings::{SettingsBody, SettingsEntry, SettingsQuery, SettingsResponse,
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 pub use token::{TokenBody, TokenInfo};
 pub use waiting::WaitsForResponse;
+pub use webhook::{WebhookBody, WebhookTestResponse};
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,

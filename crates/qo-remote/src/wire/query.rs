@@ -8,6 +8,7 @@ use qo_engine::api::{
     InvalidSearch, NEWEST_CURSOR, SearchText, Stats, TaskFilter, TaskOrder, TaskPage, TaskQuery,
     VersionedTask,
 };
+use qo_engine::sorted::{ColumnOrder, SortColumn};
 use serde::{Deserialize, Serialize};
 
 use super::{PAGE_MAX, PausesResponse};
@@ -61,9 +62,13 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 256))]
     pub text: Option<String>,
-    /// The order: `newest` or `id`. `newest` by default; with a cursor, the order of the list that it belongs to.
+    /// The order. `newest` by default; with a cursor, the order of the list that it belongs to. `newest` and `id` go on page by page. The
+    /// others sort the newest 1,000 tasks that match, and return the first of them, without a next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort: Option<Sort>,
+    /// The opposite order; not with `newest` and `id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverse: Option<bool>,
     /// Names of top-level fields of a task, separated by commas; the others are left out of the response. All by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
@@ -89,6 +94,39 @@ pub enum Sort {
     Newest,
     /// By id.
     Id,
+    /// The task that changed last comes first.
+    Changed,
+    /// The task that ended last comes first.
+    Finished,
+    /// The task that is due first comes first.
+    Due,
+    /// By type.
+    Type,
+    /// By queue.
+    Queue,
+    /// By status, in the order of a task's life.
+    Status,
+    /// The task with the most attempts comes first.
+    Attempts,
+    /// The most urgent task comes first.
+    Priority,
+}
+
+impl Sort {
+    /// The column, if the order has no index.
+    pub fn column(self) -> Option<SortColumn> {
+        Some(match self {
+            Self::Newest | Self::Id => return None,
+            Self::Changed => SortColumn::Changed,
+            Self::Finished => SortColumn::Finished,
+            Self::Due => SortColumn::Due,
+            Self::Type => SortColumn::Type,
+            Self::Queue => SortColumn::Queue,
+            Self::Status => SortColumn::Status,
+            Self::Attempts => SortColumn::Attempts,
+            Self::Priority => SortColumn::Priority,
+        })
+    }
 }
 
 impl ListQuery {
@@ -110,6 +148,7 @@ impl ListQuery {
             until: filter.until,
             // The newest first is the default, and servers of earlier versions refuse the parameter.
             sort: (filter.order == TaskOrder::Id).then_some(Sort::Id),
+            reverse: None,
             text: filter.text.as_ref().map(|text| text.as_str().to_owned()),
             fields: None,
             cursor: query.cursor.map(str::to_owned),
@@ -161,10 +200,27 @@ impl ListQuery {
         })
     }
 
+    /// The order by a column, if the list is sorted by one.
+    pub fn column_order(&self) -> Result<Option<ColumnOrder>, EngineError> {
+        let reverse = self.reverse.unwrap_or(false);
+        let Some(column) = self.sort.and_then(Sort::column) else {
+            if reverse {
+                let text = "reverse needs a sort by a column, such as sort=due";
+                return Err(EngineError::BadRequest(text.to_owned()));
+            }
+            return Ok(None);
+        };
+        if self.cursor.is_some() {
+            let text = "a list that is sorted by a column has no pages, and so takes no cursor";
+            return Err(EngineError::BadRequest(text.to_owned()));
+        }
+        Ok(Some(ColumnOrder { column, reverse }))
+    }
+
     /// The order. A cursor of a list without a sort belongs to the order in which that list began: an earlier version listed by id.
     fn order(&self) -> TaskOrder {
         let is_newest = match (self.sort, &self.cursor) {
-            (Some(sort), _) => sort == Sort::Newest,
+            (Some(sort), _) => sort != Sort::Id,
             (None, Some(cursor)) => cursor.starts_with(NEWEST_CURSOR),
             (None, None) => true,
         };
@@ -215,6 +271,19 @@ pub struct PageResponse {
     /// The `cursor` of the next page, if there may be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// What was sorted, if the list is sorted by a column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sorted: Option<SortedAmong>,
+}
+
+/// What a list that is sorted by a column was sorted among.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SortedAmong {
+    /// The number of tasks: the newest that match.
+    pub among: usize,
+    /// Whether these are all tasks that match.
+    pub complete: bool,
 }
 
 impl From<TaskPage> for PageResponse {
@@ -222,6 +291,7 @@ impl From<TaskPage> for PageResponse {
         Self {
             tasks: page.tasks,
             next: page.next,
+            sorted: None,
         }
     }
 }

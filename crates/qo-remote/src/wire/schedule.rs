@@ -2,7 +2,7 @@
 
 use qo_core::extra::Extra;
 use qo_core::schedule::{Overlap, ScheduleSpec, TaskTemplate};
-use qo_core::{Json, QueueName, Tag, TaskId, TaskType, Timestamp};
+use qo_core::{FairnessGroup, Json, LimitKey, QueueName, Tag, TaskId, TaskType, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{RetryPolicyBody, bounded};
@@ -112,6 +112,14 @@ pub struct TaskTemplateBody {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Label>, max_items = 15))]
     pub tags: Vec<Tag>,
+    /// The limit key: the limits with this key apply to the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
+    pub limit_key: Option<LimitKey>,
+    /// The group of the task, such as a tenant: the groups of a queue are served in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
+    pub fairness_group: Option<FairnessGroup>,
 }
 
 impl ScheduleBody {
@@ -128,6 +136,8 @@ impl ScheduleBody {
             retry_policy: task.retry_policy.map(RetryPolicyBody::into_policy),
             expires_in_ms: task.expires_in_ms,
             tags: task.tags,
+            limit_key: task.limit_key,
+            fairness_group: task.fairness_group,
             extra: Extra::NONE,
         });
         ScheduleSpec {

@@ -3,17 +3,59 @@
 use std::time::Duration;
 
 use qo_remote::wire::activity::Latency;
+use serde::{Deserialize, Serialize};
 
 /// The number of buckets. Each is larger than the one before by half an octave, from 1 ms to about three days.
 const BUCKETS: usize = 56;
 
-/// Durations, counted in buckets.
-#[derive(Debug, Clone)]
+/// Durations, counted in buckets. The stored form leaves out empty buckets.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "StoredLatencies", into = "StoredLatencies")]
 pub(super) struct Latencies {
     counts: Box<[u32; BUCKETS]>,
     count: u64,
     sum_ms: u64,
     max_ms: u64,
+}
+
+/// The stored form.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct StoredLatencies {
+    /// Buckets and their counts.
+    counts: Vec<(usize, u32)>,
+    count: u64,
+    sum_ms: u64,
+    max_ms: u64,
+}
+
+impl From<StoredLatencies> for Latencies {
+    fn from(stored: StoredLatencies) -> Self {
+        let mut latencies = Self {
+            count: stored.count,
+            sum_ms: stored.sum_ms,
+            max_ms: stored.max_ms,
+            ..Self::default()
+        };
+        for (bucket, count) in stored.counts {
+            if let Some(known) = latencies.counts.get_mut(bucket) {
+                *known = count;
+            }
+        }
+        latencies
+    }
+}
+
+impl From<Latencies> for StoredLatencies {
+    fn from(latencies: Latencies) -> Self {
+        let counts = latencies.counts.iter().copied().enumerate();
+        Self {
+            counts: counts.filter(|(_, count)| *count > 0).collect(),
+            count: latencies.count,
+            sum_ms: latencies.sum_ms,
+            max_ms: latencies.max_ms,
+        }
+    }
 }
 
 impl Default for Latencies {

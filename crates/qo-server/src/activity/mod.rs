@@ -1,12 +1,15 @@
 //! What happened to tasks since this process serves: counters by queue and type, for the metrics and for the dashboard.
 //!
 //! The engine reports each durable change ([`qo_engine::Measurement`]), whoever made it in this process. The leader of brokers or of a
-//! cluster makes all changes of the queue. In direct mode other processes change tasks, too, and the counters do not see them. Counters are
-//! in memory: they begin anew with the process, and with each leadership.
+//! cluster makes all changes of the queue. In direct mode other processes change tasks, too, and the counters do not see them.
+//! The metrics begin anew with the process. The counters of the last hour, day and week are stored now and then, and continued by the next
+//! process ([`keeper`]).
 //!
 //! Memory is bounded: 64 combinations of queue and type have counters of their own, the others share one named `other`.
 
+mod keeper;
 mod latencies;
+mod saved;
 mod slots;
 
 use std::collections::BTreeMap;
@@ -16,6 +19,9 @@ use qo_core::{QueueName, TaskType, Timestamp};
 use qo_engine::{End, Measurement, MeasurementKind};
 use qo_remote::wire::activity::{ActivityPoint, ActivityResponse, Coverage, Period, TypeActivity};
 
+pub use self::keeper::ActivityStore;
+pub(crate) use self::keeper::{keep, save};
+use self::saved::SavedActivity;
 use self::slots::{Slot, Slots, begin, first};
 use crate::metrics::{Histogram, PrometheusText};
 
@@ -51,6 +57,10 @@ struct State {
     /// Since when everything is counted.
     since: Timestamp,
     epoch: Option<u64>,
+    /// When earlier counters were taken over.
+    resumed_at: Option<Timestamp>,
+    /// Whether there is something to store. `None` until the stored counters were taken over: they must not be replaced before.
+    is_changed: Option<bool>,
 }
 
 impl Activity {
@@ -60,6 +70,8 @@ impl Activity {
                 series: BTreeMap::new(),
                 since: now,
                 epoch: None,
+                resumed_at: None,
+                is_changed: None,
             }),
         }
     }
@@ -70,11 +82,52 @@ impl Activity {
         if state.epoch != Some(epoch) {
             state.epoch = Some(epoch);
             state.since = now;
+            state.resumed_at = None;
+            state.is_changed = None;
+            // Another process has counted meanwhile, and has taken over what was stored here.
+            for series in state.series.values_mut() {
+                series.slots = Slots::default();
+            }
         }
+    }
+
+    /// Takes over what was stored, if there is anything, and adds it to what was counted since.
+    pub(crate) fn resume(&self, saved: Option<SavedActivity>, now: Timestamp) {
+        let mut state = self.lock();
+        // Something may have been counted before the stored counters were read.
+        let has_counted = state.series.values().any(|series| !series.slots.is_empty());
+        state.is_changed = Some(has_counted);
+        let Some((saved, since)) = saved.and_then(|saved| {
+            let since = saved.since()?;
+            Some((saved, since))
+        }) else {
+            return;
+        };
+        state.since = state.since.min(since);
+        state.resumed_at = Some(now);
+        for (names, slots) in saved.into_slots() {
+            state.series_named(names).slots.add(&slots);
+        }
+    }
+
+    /// Whether what was stored is still to be taken over.
+    pub(crate) fn must_resume(&self) -> bool {
+        self.lock().is_changed.is_none()
+    }
+
+    /// The counters to store, if they have changed since the last time.
+    pub(crate) fn take_changed(&self) -> Option<SavedActivity> {
+        let mut state = self.lock();
+        if state.is_changed != Some(true) {
+            return None;
+        }
+        state.is_changed = Some(false);
+        Some(SavedActivity::of(&state.series, state.since))
     }
 
     pub(crate) fn record(&self, measurement: &Measurement) {
         let mut state = self.lock();
+        state.is_changed = state.is_changed.map(|_| true);
         let series = state.series_of(&measurement.queue, &measurement.task_type);
         series.slots.count(measurement.kind, measurement.at);
         match measurement.kind {
@@ -140,6 +193,7 @@ impl Activity {
             from: begin(period, first(period, now)),
             to: now,
             since: state.since,
+            resumed_at: state.resumed_at,
             covers,
             latencies: whole.latencies(),
             types,
@@ -215,7 +269,10 @@ impl Activity {
 
 impl State {
     fn series_of(&mut self, queue: &QueueName, task_type: &TaskType) -> &mut Series {
-        let mut names = (queue.as_str().to_owned(), task_type.as_str().to_owned());
+        self.series_named((queue.as_str().to_owned(), task_type.as_str().to_owned()))
+    }
+
+    fn series_named(&mut self, mut names: (String, String)) -> &mut Series {
         if self.series.len() >= SERIES_MAX && !self.series.contains_key(&names) {
             names = (OTHER.to_owned(), OTHER.to_owned());
         }
@@ -318,6 +375,73 @@ mod tests {
             .map(|of_type| of_type.changes.submitted)
             .sum();
         assert_eq!(sum, SERIES_MAX as u64 * 3);
+    }
+
+    /// What a process has stored, its successor continues. Nothing is counted twice, also if a process leads again.
+    #[test]
+    fn a_successor_continues_what_was_stored() {
+        let first = Activity::new(at(0));
+        first.lead(1, at(0));
+        assert!(first.take_changed().is_none(), "nothing was taken over yet");
+        first.resume(None, at(0));
+        for second in 0..600 {
+            first.record(&measured("a", second, ended(End::Completed)));
+        }
+        let text = serde_json::to_string(&first.take_changed().unwrap()).unwrap();
+        assert!(first.take_changed().is_none(), "nothing has changed since");
+        let stored = || Some(serde_json::from_str(&text).unwrap());
+        let second = Activity::new(at(700));
+        second.lead(2, at(700));
+        second.record(&measured("a", 701, ended(End::Failed)));
+        second.resume(stored(), at(702));
+        for period in Period::ALL {
+            let report = second.report(period, None, None, Coverage::Queue, at(710));
+            assert_eq!((report.since, report.resumed_at), (at(0), Some(at(702))));
+            let changes = &report.types[0].changes;
+            assert_eq!((changes.completed, changes.failed), (600, 1), "{period:?}");
+            assert_eq!(changes.latencies.run.as_ref().unwrap().count, 601);
+        }
+        // The first leads again, and takes over what the second has stored.
+        let text = serde_json::to_string(&second.take_changed().unwrap()).unwrap();
+        first.lead(3, at(800));
+        first.resume(Some(serde_json::from_str(&text).unwrap()), at(801));
+        let report = first.report(Period::Hour, None, None, Coverage::Queue, at(802));
+        assert_eq!(report.types[0].changes.completed, 600);
+        // The metrics count what this process has seen.
+        let mut metrics = PrometheusText::default();
+        first.write(&mut metrics);
+        let later: SavedActivity = serde_json::from_str(r#"{"version":2,"series":[]}"#).unwrap();
+        let third = Activity::new(at(900));
+        third.resume(Some(later), at(900));
+        let report = third.report(Period::Week, None, None, Coverage::Queue, at(901));
+        assert_eq!((report.since, report.resumed_at), (at(900), None));
+    }
+
+    #[test]
+    fn what_is_stored_is_bounded_and_loses_no_change() {
+        let activity = Activity::new(at(0));
+        activity.resume(None, at(0));
+        for number in 0..SERIES_MAX * 2 {
+            let name = format!("type-{number}");
+            for second in 0..400 {
+                let measurement = measured(&name, second * 1_500, ended(End::Completed));
+                activity.record(&measurement);
+            }
+        }
+        let text = serde_json::to_string(&activity.take_changed().unwrap()).unwrap();
+        assert!(text.len() < 2_000_000, "{} bytes", text.len());
+        let next = Activity::new(at(600_000));
+        next.resume(Some(serde_json::from_str(&text).unwrap()), at(600_000));
+        let week = |activity: &Activity| {
+            let report = activity.report(Period::Week, None, None, Coverage::Queue, at(600_000));
+            let sum: u64 = report
+                .points
+                .iter()
+                .map(|point| point.changes.completed)
+                .sum();
+            sum
+        };
+        assert_eq!(week(&next), week(&activity));
     }
 
     #[test]

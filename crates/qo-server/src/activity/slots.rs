@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use qo_core::Timestamp;
 use qo_engine::{End, MeasurementKind};
 use qo_remote::wire::activity::{ActivityChanges, LatencySummaries, Period};
+use serde::{Deserialize, Serialize};
 
 use super::latencies::Latencies;
+use super::saved::changes_in;
 
 /// What happened in one step of a period.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Slot {
     pub(super) submitted: u64,
     pub(super) completed: u64,
@@ -77,12 +80,35 @@ impl Slot {
 }
 
 /// The steps of all periods. Steps in which nothing happened take no memory.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Slots {
     periods: [BTreeMap<u64, Slot>; Period::ALL.len()],
 }
 
 impl Slots {
+    pub(super) fn is_empty(&self) -> bool {
+        self.periods.iter().all(BTreeMap::is_empty)
+    }
+
+    /// The number of changes in all steps.
+    pub(super) fn changes(&self) -> u64 {
+        let slots = self.periods.iter().flat_map(BTreeMap::values);
+        slots.map(changes_in).sum()
+    }
+
+    /// Adds what happened in the steps of another one.
+    pub(super) fn add(&mut self, other: &Self) {
+        let periods = Period::ALL.into_iter().zip(&mut self.periods);
+        for ((period, slots), others) in periods.zip(&other.periods) {
+            for (number, slot) in others {
+                slots.entry(*number).or_default().add(slot);
+            }
+            while slots.len() > period.steps() {
+                slots.pop_first();
+            }
+        }
+    }
+
     pub(super) fn count(&mut self, kind: MeasurementKind, at: Timestamp) {
         for (period, slots) in Period::ALL.into_iter().zip(&mut self.periods) {
             slots.entry(number(period, at)).or_default().count(kind);

@@ -5,7 +5,8 @@ use axum::extract::State;
 use qo::Task;
 use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_engine::api::TaskQuery;
-use qo_remote::wire::{ListQuery, PageResponse, schema};
+use qo_engine::sorted::{SortedTasks, list_sorted};
+use qo_remote::wire::{ListQuery, PageResponse, SortedAmong, schema};
 use serde::Serialize;
 use utoipa::openapi::schema::AnyOfBuilder;
 use utoipa::openapi::{Ref, RefOr, Schema};
@@ -14,6 +15,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::app::App;
 use crate::body::QueryParams;
 use crate::response::ApiResult;
+use crate::response_room::TakenRoom;
 use crate::routes::tasks::{RECORD_BYTES, size_of};
 use crate::task_fields::{SelectedTask, TaskFields};
 use crate::tokens::Caller;
@@ -26,7 +28,8 @@ const FIRST_TASKS: usize = 16;
 /// List tasks
 ///
 /// Page by page: `next` is the `cursor` of the next page. The newest come first, unless `sort` says otherwise. In direct mode that is the
-/// order of the ids that qo generates; tasks with ids that callers chose come last.
+/// order of the ids that qo generates; tasks with ids that callers chose come last. A sort by a column has no index: it sorts the newest 1,000
+/// tasks that match, returns the first of them, and says in `sorted` among how many, and whether these were all.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", operation_id = "list", params(ListQuery),
     responses((status = 200, description = "A page of the matching tasks", body = PageForm))
@@ -40,10 +43,15 @@ pub(crate) async fn list(
     caller.limits.narrow_filter(&mut filter)?;
     let limit = query.limit()?;
     let fields = query.fields.as_deref().map(TaskFields::parse).transpose()?;
+    let column = query.column_order()?;
     let max_bytes = app.limits.response_max_bytes;
     let room = app
         .response_room
         .take(max_bytes.min(limit * TASK_MAX_BYTES))?;
+    if let Some(order) = column {
+        let found = list_sorted(app.engine(), &filter, order, limit).await?;
+        return sorted_page(found, fields.as_ref(), max_bytes, room);
+    }
     let (mut tasks, mut selected) = (Vec::new(), Vec::new());
     let mut next = query.cursor;
     let (mut bytes, mut listed) = (0, 0);
@@ -84,10 +92,58 @@ pub(crate) async fn list(
         let page = SelectedPage {
             tasks: selected,
             next,
+            sorted: None,
         };
         return room.json(bytes, &page);
     }
-    room.json(bytes, &PageResponse { tasks, next })
+    let page = PageResponse {
+        tasks,
+        next,
+        sorted: None,
+    };
+    room.json(bytes, &page)
+}
+
+/// The first tasks by a column, as many as fit into a response.
+fn sorted_page(
+    found: SortedTasks,
+    fields: Option<&TaskFields>,
+    max_bytes: usize,
+    room: TakenRoom,
+) -> ApiResult {
+    let mut tasks = found.tasks;
+    let size = |task: &Task| fields.map_or_else(|| size_of(task), |fields| fields.size_of(task));
+    let mut bytes = 0;
+    let fitting = tasks.iter().take_while(|task| {
+        bytes += size(task);
+        bytes <= max_bytes
+    });
+    let count = fitting.count();
+    tasks.truncate(count);
+    let sorted = Some(SortedAmong {
+        among: found.among,
+        complete: found.is_complete,
+    });
+    let next = None;
+    match fields {
+        None => {
+            let page = PageResponse {
+                tasks,
+                next,
+                sorted,
+            };
+            room.json(bytes, &page)
+        }
+        Some(fields) => {
+            let selected = tasks.into_iter().map(|task| fields.select(task));
+            let page = SelectedPage {
+                tasks: selected.collect::<Result<_, _>>()?,
+                next,
+                sorted,
+            };
+            room.json(bytes, &page)
+        }
+    }
 }
 
 /// A page with the selected fields of tasks.
@@ -96,6 +152,8 @@ struct SelectedPage {
     tasks: Vec<SelectedTask>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sorted: Option<SortedAmong>,
 }
 
 /// A page of tasks, or of their selected fields. An empty page is both, so one of them is not excluded by the other.
@@ -128,4 +186,6 @@ pub(crate) struct SelectedPageForm {
     tasks: Vec<SelectedTask>,
     /// The `cursor` of the next page, if there may be one.
     next: Option<String>,
+    /// What was sorted, if the list is sorted by a column.
+    sorted: Option<SortedAmong>,
 }

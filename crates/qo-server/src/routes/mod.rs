@@ -4,6 +4,7 @@
 
 pub(crate) mod blobs;
 pub(crate) mod bulk;
+mod change_route;
 pub(crate) mod cluster;
 pub(crate) mod dashboard;
 pub(crate) mod events;
@@ -20,6 +21,7 @@ pub(crate) mod schedules;
 pub(crate) mod settings;
 pub(crate) mod tasks;
 pub(crate) mod tokens;
+pub(crate) mod webhooks;
 pub(crate) mod work;
 
 use axum::Router;
@@ -63,6 +65,7 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(queue_routes());
     table.extend(schedule_routes());
     table.extend(limit_routes());
+    table.extend(webhook_routes());
     table.extend(other_routes());
     table
 }
@@ -232,6 +235,18 @@ fn limit_routes() -> Vec<Route> {
         get_route(LIMIT, READ, get(read)),
         route(Method::PUT, LIMIT, ADMIN, put(set)),
         route(Method::DELETE, LIMIT, ADMIN, delete(remove)),
+    ]
+}
+
+fn webhook_routes() -> Vec<Route> {
+    use webhooks::{list, put as set, read, remove, test};
+    const WEBHOOK: &str = "/v1/webhooks/{name}";
+    vec![
+        get_route("/v1/webhooks", ADMIN, get(list)),
+        get_route(WEBHOOK, ADMIN, get(read)),
+        route(Method::PUT, WEBHOOK, ADMIN, put(set)),
+        route(Method::DELETE, WEBHOOK, ADMIN, delete(remove)),
+        post_route("/v1/webhooks/{name}/test", ADMIN, post(test)),
     ]
 }
 

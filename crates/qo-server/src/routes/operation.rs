@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::author::Author;
 use crate::body::{JsonBody, JsonText, OptionalBody, PathParam};
 use crate::response::{ApiError, ApiResult, json, json_results, no_content};
+use crate::routes::change_route::change_route;
 use crate::routes::tasks::{array_items, within};
 use crate::tokens::Caller;
 
@@ -57,51 +58,38 @@ impl OperationKind {
 /// The route of one operation: with a body, with an optional body, or without one.
 macro_rules! operation_route {
     ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, $body:ident) => {
-        $(#[doc = $doc])*
-        #[utoipa::path(
-            post, path = $path, tag = $tag, request_body = $body,
-            params(("id" = schema::Id, Path, description = "The task")),
-            responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
-        )]
-        pub(crate) async fn $name(
-            State(app): State<App>,
-            PathParam(id): PathParam<TaskId>,
-            author: Author,
-            JsonBody(body): JsonBody<$body>,
-        ) -> ApiResult {
-            act(&app, id, body.into_operation()?, &author).await
-        }
+        operation_route!(
+            @ $(#[doc = $doc])*
+            $name, [path = $path, tag = $tag, request_body = $body,],
+            [JsonBody(body): $body], body.into_operation()?
+        );
     };
     ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, optional $body:ident) => {
-        $(#[doc = $doc])*
-        #[utoipa::path(
-            post, path = $path, tag = $tag, request_body = Option<$body>,
-            params(("id" = schema::Id, Path, description = "The task")),
-            responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
-        )]
-        pub(crate) async fn $name(
-            State(app): State<App>,
-            PathParam(id): PathParam<TaskId>,
-            author: Author,
-            OptionalBody(body): OptionalBody<$body>,
-        ) -> ApiResult {
-            act(&app, id, body.into_operation()?, &author).await
-        }
+        operation_route!(
+            @ $(#[doc = $doc])*
+            $name, [path = $path, tag = $tag, request_body = Option<$body>,],
+            [OptionalBody(body): $body], body.into_operation()?
+        );
     };
     ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, = $operation:ident) => {
-        $(#[doc = $doc])*
-        #[utoipa::path(
-            post, path = $path, tag = $tag,
-            params(("id" = schema::Id, Path, description = "The task")),
-            responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
-        )]
-        pub(crate) async fn $name(
-            State(app): State<App>,
-            PathParam(id): PathParam<TaskId>,
-            author: Author,
-        ) -> ApiResult {
-            act(&app, id, Operation::$operation, &author).await
-        }
+        operation_route!(
+            @ $(#[doc = $doc])*
+            $name, [path = $path, tag = $tag,], [], Operation::$operation
+        );
+    };
+    (
+        @ $(#[doc = $doc:literal])*
+        $name:ident, [$($openapi:tt)*], [$($extract:ident($body:ident): $Body:ty)?], $operation:expr
+    ) => {
+        change_route!(
+            $(#[doc = $doc])*
+            $name, [
+                $($openapi)*
+                params(("id" = schema::Id, Path, description = "The task")),
+                responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
+            ],
+            |app, id: TaskId, author $(, $extract($body): $Body)?| act(&app, id, $operation, &author)
+        );
     };
 }
 

@@ -7,8 +7,9 @@ use qo_remote::wire::{PauseBody, PausesResponse, REASON_MAX_BYTES, schema};
 
 use crate::app::App;
 use crate::author::Author;
-use crate::body::{OptionalBody, PathParam};
+use crate::body::OptionalBody;
 use crate::response::{ApiResult, json, no_content};
+use crate::routes::change_route::change_route;
 use crate::tokens::Caller;
 
 async fn set(
@@ -32,68 +33,47 @@ async fn set(
     Ok(no_content())
 }
 
-/// Pause a queue
-///
-/// Workers get no tasks from it until it is resumed. Running tasks continue. A repeated pause changes only the reason.
-#[utoipa::path(
-    post, path = "/v1/queues/{queue}/pause", tag = "operate", operation_id = "pause", request_body = Option<PauseBody>,
-    params(("queue" = schema::Name, Path, description = "The queue")),
-    responses((status = 204, description = "The queue is paused"))
-)]
-pub(crate) async fn pause(
-    State(app): State<App>,
-    PathParam(queue): PathParam<QueueName>,
-    author: Author,
-    OptionalBody(body): OptionalBody<PauseBody>,
-) -> ApiResult {
-    set(&app, queue.into(), Some(body), &author).await
-}
-
-/// Resume a queue
-#[utoipa::path(
-    post, path = "/v1/queues/{queue}/resume", tag = "operate", operation_id = "resume",
-    params(("queue" = schema::Name, Path, description = "The queue")),
-    responses((status = 204, description = "The queue is not paused any more"))
-)]
-pub(crate) async fn resume(
-    State(app): State<App>,
-    PathParam(queue): PathParam<QueueName>,
-    author: Author,
-) -> ApiResult {
-    set(&app, queue.into(), None, &author).await
-}
-
-/// Pause a type
-///
-/// Workers get no tasks of this type, from any queue, until it is resumed. Running tasks continue. A repeated pause changes only the
-/// reason.
-#[utoipa::path(
-    post, path = "/v1/types/{type}/pause", tag = "operate", operation_id = "pause_type", request_body = Option<PauseBody>,
-    params(("type" = schema::Name, Path, description = "The type")),
-    responses((status = 204, description = "The type is paused"))
-)]
-pub(crate) async fn pause_type(
-    State(app): State<App>,
-    PathParam(task_type): PathParam<TaskType>,
-    author: Author,
-    OptionalBody(body): OptionalBody<PauseBody>,
-) -> ApiResult {
-    set(&app, task_type.into(), Some(body), &author).await
-}
-
-/// Resume a type
-#[utoipa::path(
-    post, path = "/v1/types/{type}/resume", tag = "operate", operation_id = "resume_type",
-    params(("type" = schema::Name, Path, description = "The type")),
-    responses((status = 204, description = "The type is not paused any more"))
-)]
-pub(crate) async fn resume_type(
-    State(app): State<App>,
-    PathParam(task_type): PathParam<TaskType>,
-    author: Author,
-) -> ApiResult {
-    set(&app, task_type.into(), None, &author).await
-}
+change_route!(
+    /// Pause a queue
+    ///
+    /// Workers get no tasks from it until it is resumed. Running tasks continue. A repeated pause changes only the reason.
+    pause, [
+        path = "/v1/queues/{queue}/pause", tag = "operate", operation_id = "pause", request_body = Option<PauseBody>,
+        params(("queue" = schema::Name, Path, description = "The queue")),
+        responses((status = 204, description = "The queue is paused"))
+    ],
+    |app, queue: QueueName, author, OptionalBody(body): PauseBody| set(&app, queue.into(), Some(body), &author)
+);
+change_route!(
+    /// Resume a queue
+    resume, [
+        path = "/v1/queues/{queue}/resume", tag = "operate", operation_id = "resume",
+        params(("queue" = schema::Name, Path, description = "The queue")),
+        responses((status = 204, description = "The queue is not paused any more"))
+    ],
+    |app, queue: QueueName, author| set(&app, queue.into(), None, &author)
+);
+change_route!(
+    /// Pause a type
+    ///
+    /// Workers get no tasks of this type, from any queue, until it is resumed. Running tasks continue. A repeated pause changes only the
+    /// reason.
+    pause_type, [
+        path = "/v1/types/{type}/pause", tag = "operate", operation_id = "pause_type", request_body = Option<PauseBody>,
+        params(("type" = schema::Name, Path, description = "The type")),
+        responses((status = 204, description = "The type is paused"))
+    ],
+    |app, task_type: TaskType, author, OptionalBody(body): PauseBody| set(&app, task_type.into(), Some(body), &author)
+);
+change_route!(
+    /// Resume a type
+    resume_type, [
+        path = "/v1/types/{type}/resume", tag = "operate", operation_id = "resume_type",
+        params(("type" = schema::Name, Path, description = "The type")),
+        responses((status = 204, description = "The type is not paused any more"))
+    ],
+    |app, task_type: TaskType, author| set(&app, task_type.into(), None, &author)
+);
 
 /// List pauses
 ///

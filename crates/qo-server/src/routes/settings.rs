@@ -1,44 +1,56 @@
 //! Documents of the queue, such as schedules, as they are stored. Remote engines use these routes; people use those of each kind.
 
+use axum::Extension;
 use axum::extract::State;
 use qo_core::DocumentKind;
 use qo_engine::api::DocumentQuery;
-use qo_remote::wire::{SettingsBody, SettingsQuery, SettingsResponse, SettingsWritten};
+use qo_remote::wire::{Condition, SettingsBody, SettingsQuery, SettingsResponse, SettingsWritten};
 
 use crate::app::App;
 use crate::body::{JsonBody, PathParam, QueryParams};
-use crate::response::{ApiResult, json};
+use crate::response::{ApiError, ApiResult, json};
+use crate::tokens::Caller;
+use crate::webhook_secrets;
 
 /// Read settings
 ///
-/// The stored documents of a kind: `schedules`, `queues` or `limits`.
+/// The stored documents of a kind: `schedules`, `queues`, `limits` or `webhooks`. The last need the scope `admin`, and come without their
+/// secrets.
 #[utoipa::path(
     get, path = "/v1/settings/{kind}", tag = "operate", operation_id = "settings",
-    params(("kind" = String, Path, description = "The kind: `schedules`, `queues` or `limits`"), SettingsQuery),
+    params(("kind" = String, Path, description = "The kind: `schedules`, `queues`, `limits` or `webhooks`"), SettingsQuery),
     responses((status = 200, description = "The documents, ordered by name", body = SettingsResponse))
 )]
 pub(crate) async fn read(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     PathParam(kind): PathParam<DocumentKind>,
     QueryParams(query): QueryParams<SettingsQuery>,
 ) -> ApiResult {
+    if kind == DocumentKind::Webhooks && !caller.may(&[]) {
+        return Err(ApiError::new(
+            Condition::Forbidden,
+            "webhooks need a token with the scope admin",
+        ));
+    }
     let query = DocumentQuery {
         kind,
         name: query.name,
         cached: false,
     };
     let documents = app.engine().documents(&query).await?;
-    let settings = documents.into_iter().map(Into::into).collect();
+    let documents = documents.into_iter().map(webhook_secrets::hide);
+    let settings = documents.map(Into::into).collect();
     json(&SettingsResponse { settings })
 }
 
 /// Change settings
 ///
-/// Writes or removes a stored document by compare-and-swap. If somebody else has changed it since it was read, nothing is changed, and the
+/// Writes or removes a stored document by compare-and-swap. A webhook without a secret keeps the stored one. If somebody else has changed it since it was read, nothing is changed, and the
 /// code is `settings_conflict`. A repeated request with the same `op_id` has no second effect.
 #[utoipa::path(
     post, path = "/v1/settings/{kind}", tag = "operate", operation_id = "change_settings",
-    params(("kind" = String, Path, description = "The kind: `schedules`, `queues` or `limits`")),
+    params(("kind" = String, Path, description = "The kind: `schedules`, `queues`, `limits` or `webhooks`")),
     request_body = SettingsBody,
     responses((status = 200, description = "The document is as requested", body = SettingsWritten))
 )]
@@ -47,11 +59,12 @@ pub(crate) async fn change(
     PathParam(kind): PathParam<DocumentKind>,
     JsonBody(body): JsonBody<SettingsBody>,
 ) -> ApiResult {
-    let written = app.engine().write_document(body.into_write(kind)?).await?;
+    let write = webhook_secrets::keep(app.engine(), body.into_write(kind)?).await?;
+    let written = app.engine().write_document(write).await?;
     if kind == DocumentKind::Schedules {
         app.queue.ring_schedules();
     }
     json(&SettingsWritten {
-        setting: written.map(Into::into),
+        setting: written.map(webhook_secrets::hide).map(Into::into),
     })
 }

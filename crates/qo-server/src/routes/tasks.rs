@@ -116,7 +116,7 @@ async fn submit_one(
     let mut request = body.into_request()?;
     request.traceparent = request.traceparent.or(trace);
     let limits = &caller.limits;
-    limits.check_submit(&request)?;
+    caller.check_submit(&request)?;
     let mut submitted = app.engine().submit(request).await?;
     if submitted.duplicate {
         limits.check_duplicate(&submitted.task)?;
@@ -166,7 +166,7 @@ async fn submit_many(
             let omits_input = body.omit_input;
             let mut request = body.into_request()?;
             request.traceparent = request.traceparent.or_else(|| trace.cloned());
-            limits.check_submit(&request)?;
+            caller.check_submit(&request)?;
             requests.push(request);
             Ok(omits_input)
         });

@@ -13,6 +13,7 @@ use crate::body::{JsonBody, PathParam};
 use crate::claims::ClaimKey;
 use crate::middleware::RequestId;
 use crate::response::{ApiError, ApiResult, json, no_content};
+use crate::routes::change_route::change_route;
 use crate::routes::tasks::size_of;
 use crate::tokens::Caller;
 
@@ -128,19 +129,15 @@ async fn ask(
 /// The route of a request to a worker.
 macro_rules! request_route {
     ($(#[doc = $doc:literal])* $name:ident, $path:literal, $id:literal, $action:expr) => {
-        $(#[doc = $doc])*
-        #[utoipa::path(
-            post, path = $path, tag = "operate", operation_id = $id,
-            params(("worker" = schema::Name, Path, description = "The worker")),
-            responses((status = 200, description = "The worker's record", body = schema::WorkerRecord))
-        )]
-        pub(crate) async fn $name(
-            State(app): State<App>,
-            PathParam(worker): PathParam<WorkerId>,
-            author: Author,
-        ) -> ApiResult {
-            ask(&app, &worker, $action, &author).await
-        }
+        change_route!(
+            $(#[doc = $doc])*
+            $name, [
+                path = $path, tag = "operate", operation_id = $id,
+                params(("worker" = schema::Name, Path, description = "The worker")),
+                responses((status = 200, description = "The worker's record", body = schema::WorkerRecord))
+            ],
+            |app, worker: WorkerId, author| ask(&app, &worker, $action, &author)
+        );
     };
 }
 

@@ -11,13 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use qo::SubmitRequest;
 use qo_core::Timestamp;
+use qo_core::webhook::delivery::is_delivery;
+use qo_remote::wire::Condition;
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::limits::TokenLimits;
 use super::record::{Scope, TokenRecord, split};
 use super::store::{TokenError, TokenSnapshot, TokenStore};
+use crate::response::ApiError;
 
 /// The maximum age of the tokens that were read from the store.
 const FRESH_FOR: Duration = Duration::from_secs(5);
@@ -57,6 +61,18 @@ impl Caller {
     pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
         self.scopes.contains(&Scope::Admin)
             || any_of.iter().any(|scope| self.scopes.contains(scope))
+    }
+
+    /// Checks a submit. A delivery would be signed with the secret of its webhook, so only operators may make one up.
+    pub(crate) fn check_submit(&self, request: &SubmitRequest) -> Result<(), ApiError> {
+        if is_delivery(&request.task_type) && !self.may(&[]) {
+            let reason = format!(
+                "tasks of type {} notify webhooks; submitting one needs the scope admin",
+                request.task_type
+            );
+            return Err(ApiError::new(Condition::Forbidden, reason));
+        }
+        self.limits.check_submit(request)
     }
 
     fn of(record: &TokenRecord) -> Self {

@@ -199,3 +199,67 @@ async fn texts_are_found_in_inputs_and_errors() {
         server.refused(request, 400, "bad_request").await;
     }
 }
+
+#[tokio::test]
+async fn lists_are_sorted_by_columns_among_the_newest_tasks() {
+    let server = serve(config()).await;
+    let tasks: Vec<_> = (0..30)
+        .map(|n| json!({ "task_type": format!("t{:02}", (n * 7) % 30), "queue": format!("q{}", n % 3), "delay_ms": 1_000 * ((n * 11) % 30 + 1), "priority": n % 10 }))
+        .collect();
+    server
+        .reply(api("POST", "/v1/tasks").json(&json!(tasks)))
+        .await;
+    let sorted = async |query: &str, field: &str| {
+        let (status, page) = server.reply(api("GET", format!("/v1/tasks?{query}"))).await;
+        assert_eq!(status, 200, "{query}: {page}");
+        assert_eq!(
+            page["sorted"],
+            json!({ "among": 30, "complete": true }),
+            "{query}"
+        );
+        assert_eq!(page["next"], serde_json::Value::Null);
+        let tasks = page["tasks"].as_array().unwrap();
+        tasks
+            .iter()
+            .map(|task| task[field].clone())
+            .collect::<Vec<_>>()
+    };
+    let types = sorted("sort=type&limit=3&fields=id,task_type", "task_type").await;
+    assert_eq!(types, ["t00", "t01", "t02"]);
+    let types = sorted("sort=type&reverse=true&limit=2", "task_type").await;
+    assert_eq!(types, ["t29", "t28"]);
+    let priorities = sorted("sort=priority&limit=4", "priority").await;
+    assert_eq!(priorities, [0, 0, 0, 1]);
+    let queues = sorted("sort=queue&reverse=true&limit=1", "queue").await;
+    assert_eq!(queues, ["q2"]);
+    let mut due = sorted("sort=due", "available_at").await;
+    assert_eq!(due.len(), 30);
+    let found = due.clone();
+    due.sort_by_key(ToString::to_string);
+    assert_eq!(found, due);
+    for bad in [
+        "sort=due&cursor=x",
+        "reverse=true",
+        "sort=newest&reverse=true",
+        "sort=colour",
+    ] {
+        let response = server.send(api("GET", format!("/v1/tasks?{bad}"))).await;
+        assert_eq!(response.status(), 400, "{bad}");
+    }
+}
+
+/// More tasks match than are sorted: the list says so.
+#[tokio::test]
+async fn a_sort_by_a_column_is_bounded() {
+    let server = serve(config()).await;
+    for _ in 0..2 {
+        let tasks: Vec<_> = (0..600).map(|_| json!({ "task_type": "t" })).collect();
+        server
+            .reply(api("POST", "/v1/tasks").json(&json!(tasks)))
+            .await;
+    }
+    let request = api("GET", "/v1/tasks?sort=due&limit=5&fields=id");
+    let (_, page) = server.reply(request).await;
+    assert_eq!(page["sorted"], json!({ "among": 1_000, "complete": false }));
+    assert_eq!(page["tasks"].as_array().unwrap().len(), 5);
+}

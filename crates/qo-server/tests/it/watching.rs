@@ -12,9 +12,12 @@ use qo_store::wrap::CountingStore;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use qo_fixtures::until;
+use qo_fixtures::{TestStore, client_of, until};
+use qo_server::ActivityStore;
 
-use crate::support::{TestServer, WAIT_MAX, api, config, engine_on, json_on, memory, serve_engine};
+use crate::support::{
+    TestServer, WAIT_MAX, api, config, engine_on, json_on, memory, serve_engine, serve_store,
+};
 
 async fn slate_on(store: &Store) -> BrokerEngine {
     BrokerEngine::slate(
@@ -285,4 +288,59 @@ async fn serve_engine_direct() -> TestServer {
     let store = memory();
     let engine = engine_on(&store, DirectConfig::local());
     serve_engine(store, Arc::new(engine), config()).await
+}
+
+/// A server that is restarted continues the figures of the one before.
+#[tokio::test]
+async fn counters_survive_a_restart() {
+    let bucket = TestStore::sqlite();
+    let serve_as = async |name: &str| {
+        let store = bucket.open();
+        let mut config = config();
+        config.activity = Some(ActivityStore::of_server(client_of(&store), name));
+        serve_store(store, config).await
+    };
+    let completed = async |server: &TestServer| {
+        let mut found = Vec::new();
+        for period in ["hour", "day", "week"] {
+            let path = format!("/v1/activity?period={period}");
+            let (_, report) = server.reply(api("GET", path)).await;
+            let sum: u64 = (report["points"].as_array().unwrap().iter())
+                .map(|point| point["completed"].as_u64().unwrap())
+                .sum();
+            let measured = report["run"]["count"].as_u64().unwrap_or(0);
+            found.push((sum, measured, report["resumed_at"].is_string()));
+        }
+        found
+    };
+    let run = async |server: &TestServer| {
+        let task = json!({ "task_type": "t" });
+        server.reply(api("POST", "/v1/tasks").json(&task)).await;
+        let claim = json!({ "worker_id": "w", "wait_ms": 20_000 });
+        let (_, claimed) = server.reply(api("POST", "/v1/claim").json(&claim)).await;
+        let task = &claimed["tasks"][0];
+        let path = format!("/v1/tasks/{}/complete", task["id"].as_str().unwrap());
+        let body = json!({ "lease_id": task["lease_id"] });
+        server.reply(api("POST", path).json(&body)).await;
+    };
+    let mut first = serve_as("host:7777").await;
+    assert_eq!(completed(&first).await, [(0, 0, false); 3]);
+    run(&first).await;
+    assert_eq!(completed(&first).await, [(1, 1, false); 3]);
+    first.stop();
+    first.ended.take().unwrap().await.unwrap();
+    let mut second = serve_as("host:7777").await;
+    until("the counters are taken over", async || {
+        let (_, report) = second.reply(api("GET", "/v1/activity")).await;
+        report["resumed_at"].is_string().then_some(())
+    })
+    .await;
+    assert_eq!(completed(&second).await, [(1, 1, true); 3]);
+    run(&second).await;
+    assert_eq!(completed(&second).await, [(2, 2, true); 3]);
+    second.stop();
+    second.ended.take().unwrap().await.unwrap();
+    // Another server has counters of its own.
+    let other = serve_as("other:7777").await;
+    assert_eq!(completed(&other).await, [(0, 0, false); 3]);
 }

@@ -4,6 +4,7 @@ const BARS = 36;
 const BARS_MAX = 48;
 const SPANS_MS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080].map((minutes) => minutes * 60_000);
 const ENDS = ['completed', 'failed', 'cancelled'];
+export const PHASES = ['wait', 'run', 'total'];
 
 /**
  * @param {object[]} tasks
@@ -59,10 +60,12 @@ export function countedActivity(report) {
   // As many steps in a bar as needed for bars that can be told apart.
   const width = Math.ceil((to - from) / step / BARS_MAX) * step;
   const bars = [];
-  for (let at = from; at <= to; at += width) bars.push({ at, completed: 0, failed: 0, cancelled: 0 });
+  for (let at = from; at <= to; at += width) bars.push({ at, completed: 0, failed: 0, cancelled: 0, latencies: {} });
   for (const point of report.points) {
     const bar = bars[Math.floor((Date.parse(point.at) - from) / width)];
-    if (bar) for (const name of ENDS) bar[name] += point[name];
+    if (!bar) continue;
+    for (const name of ENDS) bar[name] += point[name];
+    for (const phase of PHASES) bar.latencies[phase] = together(bar.latencies[phase], point[phase]);
   }
   const sum = (name) => report.points.reduce((so, point) => so + point[name], 0);
   const ended = sum('completed') + sum('failed') + sum('cancelled');
@@ -86,8 +89,17 @@ export function countedActivity(report) {
     queueRates,
     how: 'exact',
     since: since > from ? since : undefined,
+    resumedAt: report.resumed_at && Date.parse(report.resumed_at),
     period: report.period,
   };
+}
+
+/** The latencies of two steps. Percentiles of a whole do not follow from those of its parts, so they are weighted means: estimates of estimates. */
+export function together(one, step) {
+  if (!step) return one;
+  const count = (one?.count ?? 0) + step.count;
+  const mean = (name) => ((one?.[name] ?? 0) * (one?.count ?? 0) + step[`${name}_ms`] * step.count) / count;
+  return { count, p50: mean('p50'), p95: mean('p95'), p99: mean('p99'), max: Math.max(one?.max ?? 0, step.max_ms) };
 }
 
 /** The final status of a task, even if it has been archived since. */

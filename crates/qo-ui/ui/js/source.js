@@ -31,6 +31,7 @@
 //   queueSettings()          the settings of queues that have some, by name
 //   schedules()              the schedules, ordered by name
 //   limits()                 the limits, ordered by name
+//   webhooks()               the webhooks, ordered by name, without their secrets; undefined if the source does not show them
 //   setSchedulePaused(name, paused)  pauses or resumes a schedule
 //   triggerSchedule(name)    submits one task of a schedule now, and returns its id
 //   matching(query, options) all matching tasks, for bulk actions

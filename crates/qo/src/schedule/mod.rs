@@ -113,6 +113,8 @@ fn request(name: &DocumentName, schedule: &Schedule, run: &Run) -> SubmitRequest
             .clone()
             .unwrap_or(default.retry_policy),
         tags,
+        limit_key: template.limit_key.clone(),
+        fairness_group: template.fairness_group.clone(),
         ..SubmitRequest::new(template.task_type.clone(), default.input)
     }
 }

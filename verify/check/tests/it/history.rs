@@ -11,7 +11,7 @@ use qo_core::{Action, Jitter, Rejection, Status, Submission, Task, TaskId};
 use crate::scene::{Scene, WORKER, at, claim, complete, expire, lease, submission};
 
 /// Changes a stored version.
-fn rewrite(scene: &mut Scene, number: usize, change: impl FnOnce(&mut Task)) {
+pub(crate) fn rewrite(scene: &mut Scene, number: usize, change: impl FnOnce(&mut Task)) {
     let version = &mut scene.stored()[number];
     let mut task = decode(version.body.as_ref().unwrap()).unwrap();
     change(&mut task);

@@ -7,10 +7,12 @@
     reason = "tests panic on errors"
 )]
 
+mod fairness;
 mod final_state;
 mod history;
 mod limits;
 mod ordering;
+mod redrive;
 mod scene;
 mod settings;
 mod uniqueness;

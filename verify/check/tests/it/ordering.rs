@@ -19,14 +19,8 @@ fn in_line(id: u128) -> Submission {
 /// A task with an ordering key that is claimed and completed. Everything after the submit happens `later` ticks later.
 fn ordered(id: u128, shift: u64, later: u64) -> Scene {
     let mut scene = Scene::of(in_line(id), vec![claim(id), complete(id)]);
-    let shifted = |tick: u64| tick + shift + if tick >= 10 { later } else { 0 };
-    for version in scene.versions.values_mut().flatten() {
-        version.tick = shifted(version.tick);
-    }
-    for call in &mut scene.calls {
-        call.called = shifted(call.called);
-        call.answered = call.answered.map(shifted);
-    }
+    scene.start_later(later);
+    scene.shift(shift);
     scene
 }
 

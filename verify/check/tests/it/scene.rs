@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use qo_check::{
     Call, CallKind, Checked, Conditions, Excuse, History, Promise, Reply, StoredVersion, TaskView,
+    TurnBound,
 };
 use qo_core::task::encode;
 use qo_core::transition::submit;
@@ -70,6 +71,8 @@ pub(crate) struct Scene {
     pub(crate) unreadable: Vec<(TaskId, String)>,
     pub(crate) limits: Vec<(DocumentName, Limit)>,
     pub(crate) settings: Option<QueueSettings>,
+    /// The most turns of a group, if groups take turns, and when new rounds begin.
+    pub(crate) turns: Option<(u32, Vec<u64>)>,
     pub(crate) conditions: Conditions,
 }
 
@@ -83,6 +86,7 @@ fn kind_of(action: &Action) -> Option<(CallKind, Option<LeaseId>)> {
         Action::Release { lease } => Some((CallKind::Release, Some(*lease))),
         Action::Cancel { .. } => Some((CallKind::Cancel, None)),
         Action::Replay => Some((CallKind::Replay, None)),
+        Action::Redrive { .. } => Some((CallKind::Redrive, None)),
         Action::Archive => Some((CallKind::Archive, None)),
         _ => None,
     }
@@ -130,6 +134,7 @@ impl Scene {
             unreadable: Vec::new(),
             limits: Vec::new(),
             settings: None,
+            turns: None,
             conditions: Conditions {
                 renewals_once: true,
                 claims_answered: true,
@@ -168,6 +173,18 @@ impl Scene {
         self.calls.extend(other.calls);
     }
 
+    /// Delays everything after the submit.
+    pub(crate) fn start_later(&mut self, by: u64) {
+        let later = |tick: u64| tick + if tick >= 10 { by } else { 0 };
+        for version in self.versions.values_mut().flatten() {
+            version.tick = later(version.tick);
+        }
+        for call in &mut self.calls {
+            call.called = later(call.called);
+            call.answered = call.answered.map(later);
+        }
+    }
+
     /// The first call of a kind.
     pub(crate) fn call(&mut self, kind: CallKind) -> &mut Call {
         let mut calls = self.calls.iter_mut();
@@ -183,6 +200,13 @@ impl Scene {
             unreadable: &self.unreadable,
             limits: &self.limits,
             settings: self.settings.as_ref(),
+            turns: self
+                .turns
+                .as_ref()
+                .map(|(turns_max, new_rounds)| TurnBound {
+                    turns_max: *turns_max,
+                    new_rounds,
+                }),
             conditions: self.conditions,
         }
         .check()

@@ -17,6 +17,9 @@ use crate::sched::{ProcessId, lock};
 /// The types of the tasks of a run.
 pub(crate) const TYPES: [&str; 2] = ["mail", "image"];
 
+/// The queue to which tasks are moved.
+pub(crate) const ELSEWHERE: &str = "elsewhere";
+
 /// The callers of one process.
 pub struct Caller {
     /// The process.
@@ -29,6 +32,8 @@ pub struct Caller {
     pub runtime: Arc<dyn Runtime>,
     /// The journal of the run.
     pub journal: Arc<Journal>,
+    /// The queues that it claims from.
+    pub queues: Vec<QueueName>,
     dice: Mutex<Random>,
 }
 
@@ -51,8 +56,16 @@ impl Caller {
             engine: Arc::new(recorder),
             runtime,
             journal: Arc::clone(journal),
+            queues: vec![QueueName::default()],
             dice: Mutex::new(dice),
         }
+    }
+
+    /// Also claims from the queue to which tasks are moved.
+    #[must_use]
+    pub fn with_elsewhere(mut self) -> Self {
+        self.queues.extend(ELSEWHERE.parse::<QueueName>());
+        self
     }
 
     /// Waits.
@@ -75,11 +88,11 @@ impl Caller {
         self.engine.submit(request).await
     }
 
-    /// Claims tasks of the default queue.
+    /// Claims tasks.
     pub async fn claim(&self, max: usize, wait_ms: u64) -> EngineResult<Vec<Task>> {
         let request = ClaimRequest {
             worker: self.worker.clone(),
-            queues: vec![QueueName::default()],
+            queues: self.queues.clone(),
             types: TYPES.iter().filter_map(|name| name.parse().ok()).collect(),
             shards: Vec::new(),
             max,

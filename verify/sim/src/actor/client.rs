@@ -7,7 +7,7 @@ use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRu
 use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 
-use super::{Caller, TYPES, large, small};
+use super::{Caller, ELSEWHERE, TYPES, large, medium, small};
 use crate::faults::{LATE_MAX, Trouble};
 use crate::sched::{Scheduler, lock};
 
@@ -38,6 +38,10 @@ pub(crate) struct Errands {
     pub(crate) has_groups: bool,
     /// Whether submits change the tasks that hold their keys.
     pub(crate) is_unique: bool,
+    /// Whether tasks come faster than they can run.
+    pub(crate) is_crowded: bool,
+    /// Whether operators move tasks to another queue and back.
+    pub(crate) has_redrives: bool,
 }
 
 /// A task that a client has submitted.
@@ -64,10 +68,10 @@ pub(crate) async fn client(
             operate(&caller, &errands, &scheduler).await;
         }
         let pause = caller.millis(0, 4_000);
-        // Groups take turns only if there is a backlog.
+        // Groups take turns, and tasks wait for others, only if there is a backlog.
         let hurries = {
             let errands = lock(&errands);
-            errands.has_groups && errands.left > 0
+            (errands.has_groups || errands.is_crowded) && errands.left > 0
         };
         caller.sleep(if hurries { pause / 8 } else { pause }).await;
     }
@@ -85,7 +89,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     };
     let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
-    let (left, has_order, has_limits, has_groups, is_unique) = {
+    let (left, has_order, has_limits, has_groups, is_unique, has_redrives) = {
         let errands = lock(errands);
         let left = errands.trouble.saturating_sub(scheduler.elapsed());
         let Errands {
@@ -93,15 +97,26 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
             has_limits,
             has_groups,
             is_unique,
+            has_redrives,
             ..
         } = *errands;
-        (left, has_order, has_limits, has_groups, is_unique)
+        (
+            left,
+            has_order,
+            has_limits,
+            has_groups,
+            is_unique,
+            has_redrives,
+        )
     };
     let mut request = request(caller, &task_type, left);
     if has_order {
         request.ordering = ordering(&request);
     }
     let Some(id) = request.id else { return };
+    if has_redrives {
+        keep_in_queue(&mut request);
+    }
     if is_unique {
         make_unique(&mut request, left);
     }
@@ -213,6 +228,18 @@ fn join_backlog(request: &mut SubmitRequest, id: TaskId, middle: Duration, elaps
     }
 }
 
+/// Lets an idempotency key hold in the queue of the submit, so that it matters to which queue its task is moved. Its name says so: keys with
+/// different scopes do not exclude each other.
+fn keep_in_queue(request: &mut SubmitRequest) {
+    let Some(idempotency) = &mut request.idempotency else {
+        return;
+    };
+    if let Ok(key) = format!("queue-{}", idempotency.key).parse() {
+        idempotency.key = key;
+        idempotency.scope = IdempotencyScope::Queue;
+    }
+}
+
 /// Lets a submit with an idempotency key hold the key for part of the task's life, and change the task that holds it. Few keys, so that many are
 /// held. The bits of the id decide, so that nothing else of the run is drawn differently.
 fn make_unique(request: &mut SubmitRequest, left: Duration) {
@@ -223,15 +250,25 @@ fn make_unique(request: &mut SubmitRequest, left: Duration) {
     let of = |shift: u32, count: u128| (bits >> shift) % count;
     let pick = |shift, count: usize| usize::try_from(of(shift, count as u128)).unwrap_or_default();
     let number = (idempotency.key.as_str().bytes().last()).map_or(0, |digit| digit % 3);
-    if let Ok(key) = format!("unique-{number}").parse() {
+    // Keys with different scopes do not exclude each other, so their names differ.
+    let key = match idempotency.scope {
+        IdempotencyScope::Global => format!("unique-{number}"),
+        _ => format!("queue-unique-{number}"),
+    };
+    if let Ok(key) = key.parse() {
         idempotency.key = key;
     }
     request.uniqueness = Uniqueness {
         hold: KeyHold::ALL[pick(0, KeyHold::ALL.len())],
         on_conflict: OnConflict::ALL[pick(8, OnConflict::ALL.len())],
     };
-    // Only a small input can replace another one.
-    request.input = small(u64::try_from(of(20, 1_000)).unwrap_or_default());
+    // Only an input that fits into a record can replace another one.
+    let mark = u64::try_from(of(20, 1_000)).unwrap_or_default();
+    request.input = if of(32, 2) == 0 {
+        medium(mark)
+    } else {
+        small(mark)
+    };
     // It is due when the faults are over, as above. A task can only be postponed to the future.
     let delay_ms = u64::try_from(of(60, 20_000)).unwrap_or_default();
     let delay_ms = delay_ms.min(millis(left));
@@ -267,7 +304,9 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
     else {
         return;
     };
+    let has_redrives = lock(errands).has_redrives;
     match caller.below(16) {
+        10..=12 if has_redrives => redrive(caller, id).await,
         0..=2 => drop(caller.cancel(id).await),
         3 | 4 => drop(caller.engine.replay(id).await),
         5 => drop(caller.engine.archive(id).await),
@@ -294,6 +333,22 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
             }
         }
         _ => drop(caller.engine.get(id).await),
+    }
+}
+
+/// Moves a task to another queue, and sometimes back at once.
+async fn redrive(caller: &Caller, id: TaskId) {
+    let Ok(elsewhere) = ELSEWHERE.parse::<QueueName>() else {
+        return;
+    };
+    let [first, second] = match caller.below(3) {
+        0 => [Some(QueueName::default()), None],
+        1 => [Some(elsewhere), None],
+        _ => [Some(elsewhere), Some(QueueName::default())],
+    };
+    for to in [first, second].into_iter().flatten() {
+        // The journal records the reply.
+        let _ = caller.engine.redrive(id, to).await;
     }
 }
 

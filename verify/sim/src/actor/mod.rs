@@ -6,7 +6,7 @@ mod program;
 mod worker;
 
 pub use self::caller::Caller;
-pub(crate) use self::caller::TYPES;
+pub(crate) use self::caller::{ELSEWHERE, TYPES};
 pub(crate) use self::client::{Errands, client};
 pub(crate) use self::program::program;
 pub(crate) use self::worker::worker;
@@ -21,6 +21,11 @@ pub(crate) fn large(mark: u64) -> Json {
 /// A payload that fits into a record.
 pub(crate) fn small(mark: u64) -> Json {
     json(format!("{{\"mark\":{mark}}}"))
+}
+
+/// A payload that fits into a record, and that a broker keeps apart from it.
+pub(crate) fn medium(mark: u64) -> Json {
+    json(format!("\"{mark:016x}{}\"", "x".repeat(3_000)))
 }
 
 fn json(text: String) -> Json {

@@ -81,6 +81,7 @@ pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
         // Schedules have runs of their own.
         .no_schedules()
         .id(caller.worker.as_str())
+        .queues(caller.queues.iter().map(ToString::to_string))
         .concurrency(CONCURRENCY)
         .shutdown_deadline(caller.millis(1_000, 40_000))
         .handler(handler(TYPES[0]))

@@ -418,6 +418,7 @@ impl Play {
             unreadable: &[],
             requests: &requests,
             process_time: self.scheduler.elapsed(),
+            new_rounds: &[],
             faults: 1,
         });
         // A run of seconds is too short to check the request budget of hours, or objects that are deleted after a day.

@@ -107,7 +107,10 @@ impl Stage {
             Box::pin(async move {
                 let opened = opening.await;
                 match &opened {
-                    Ok(_) => stage.scheduler.note(process, || "serves".to_owned()),
+                    Ok(_) => {
+                        stage.begin_round();
+                        stage.scheduler.note(process, || "serves".to_owned());
+                    }
                     Err(error) => stage
                         .scheduler
                         .note(process, || format!("cannot open the queue: {error}")),

@@ -81,7 +81,7 @@ impl Stage {
         let mut dice = self.trouble.dice(&[0xd1ce, stream]);
         let skew_ms = self.draw_skew(&mut dice);
         let (process, runtime, running) = self.start_process(name, slot, skew_ms);
-        let caller = Caller::new(
+        let mut caller = Caller::new(
             process,
             worker,
             &running.engine,
@@ -89,6 +89,9 @@ impl Stage {
             &self.journal,
             Random::of(&[self.plan.seed, 0xca11, stream]),
         );
+        if self.plan.has_redrives() {
+            caller = caller.with_elsewhere();
+        }
         self.doom(process, name, &mut dice, 1);
         self.spawn(Arc::clone(self).storms_of_a_process(process, name.to_owned()));
         Some((process, Arc::new(caller), running))

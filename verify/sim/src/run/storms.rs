@@ -91,6 +91,7 @@ impl Stage {
                 keys.retain(|key| self.subject.may_be_damaged(key));
                 // Limits and settings that cannot be read do not apply.
                 keys.retain(|key| !key.starts_with("meta/settings/"));
+                self.prefer_heads(round, &mut keys);
                 let key = keys.get(place(&mut dice, keys.len() as u64));
                 let id = format!("store!corrupt-object{round}");
                 if let Some(key) = key
@@ -105,6 +106,19 @@ impl Stage {
             self.scheduler
                 .sleep(Duration::from_millis(INTERVAL_MS / 2))
                 .await;
+        }
+    }
+
+    /// In crowded runs, half of the damage is done to a task for which others wait.
+    fn prefer_heads(&self, round: u64, keys: &mut Vec<String>) {
+        let mut dice = self.trouble.dice(&[0x570e, round, 3]);
+        if !self.plan.is_crowded() || dice.chance(0.5) {
+            return;
+        }
+        let mut heads = self.subject.line_heads(&self.bucket);
+        heads.retain(|head| keys.contains(head));
+        if !heads.is_empty() {
+            *keys = heads;
         }
     }
 

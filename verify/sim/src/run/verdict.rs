@@ -56,6 +56,7 @@ impl Stage {
     pub(super) fn judge(&self, ended: Result<(), Stuck>) -> RunOutcome {
         let struck = self.trouble.struck();
         let excuses = self.excuses(&struck);
+        let new_rounds = lock(&self.state).new_rounds.clone();
         let (mut found, recovery, requests, unreadable, lives, over_at) = {
             let state = lock(&self.state);
             (
@@ -93,6 +94,7 @@ impl Stage {
                 unreadable: &unreadable,
                 requests: &requests,
                 process_time,
+                new_rounds: &new_rounds,
                 faults: struck.len() as u64 + self.trouble.requests_refused(),
             });
             found.0.extend(more.0);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
-use qo_core::transition::{Action, Submission};
+use qo_core::transition::Action;
 use qo_core::{
     Jitter, LeaseId, OpId, PauseNote, PauseTarget, Payload, QueueName, QueueState, Rejection, Task,
     TaskId, Timestamp,
@@ -74,27 +74,9 @@ impl Player for CoreAlone {
     async fn submit(&mut self, request: SubmitRequest) -> Result<Task, EngineError> {
         let now = self.now;
         let id = request.id.unwrap_or_else(|| TaskId::from_random(0));
-        let submission = Submission {
-            id,
-            task_type: request.task_type,
-            input: Payload::Inline(request.input),
-            queue: request.queue,
-            priority: request.priority,
-            available_at: Some(request.available.resolve(now)),
-            expires_at: request.expires.map(|expires| expires.resolve(now)),
-            timeout_seconds: request.timeout_seconds,
-            max_retries: request.max_retries,
-            max_wait_ms: None,
-            is_exempt: false,
-            retry_policy: request.retry_policy,
-            idempotency: None,
-            uniqueness: request.uniqueness,
-            tags: request.tags,
-            traceparent: request.traceparent,
-            ordering: request.ordering,
-            limit_key: request.limit_key,
-            fairness_group: request.fairness_group,
-        };
+        let input = Payload::Inline(request.input.clone());
+        let mut submission = request.into_submission(id, input, now);
+        submission.idempotency = None;
         let outcome = self.command(Request::Submit(Box::new(submission)));
         self.changed(outcome, id)
     }

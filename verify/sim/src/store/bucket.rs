@@ -86,6 +86,17 @@ struct Change {
     damaged: bool,
 }
 
+impl Change {
+    fn new(object: Option<Object>, at: Timestamp, tick: u64) -> Self {
+        Self {
+            tick,
+            at,
+            object,
+            damaged: false,
+        }
+    }
+}
+
 impl Bucket {
     /// An empty store.
     pub fn new(scheduler: &Scheduler, settings: BucketSettings) -> Self {
@@ -150,7 +161,7 @@ impl Bucket {
                 for key in keys {
                     match VersionKey::parse(key.as_ref()) {
                         Some(version) => state.delete_version(&version, at, tick),
-                        None => state.write(key.as_ref(), None, at, tick, false),
+                        None => state.write(key.as_ref(), Change::new(None, at, tick)),
                     }
                 }
                 Ok(StoreReply::Deleted)
@@ -202,7 +213,11 @@ impl Bucket {
             body,
             at,
         };
-        state.write(key, Some(damaged), at, tick, true);
+        let change = Change {
+            damaged: true,
+            ..Change::new(Some(damaged), at, tick)
+        };
+        state.write(key, change);
         true
     }
 
@@ -314,7 +329,7 @@ impl Bucket {
         let e_tag = state.tag(self.settings, &object.body);
         object.e_tag.clone_from(&e_tag);
         let at = object.at;
-        state.write(key.as_ref(), Some(object), at, tick, false);
+        state.write(key.as_ref(), Change::new(Some(object), at, tick));
         Ok(PutResult {
             e_tag: Some(e_tag),
             version: None,
@@ -334,14 +349,8 @@ impl State {
         format!("\"{:016x}\"", hasher.finish())
     }
 
-    fn write(
-        &mut self,
-        key: &str,
-        object: Option<Object>,
-        at: Timestamp,
-        tick: u64,
-        damaged: bool,
-    ) {
+    fn write(&mut self, key: &str, change: Change) {
+        let object = &change.object;
         let exists = object.is_some() || self.objects.contains_key(key);
         if let Some(versions) = &mut self.versions
             && exists
@@ -355,7 +364,7 @@ impl State {
             let kept = versions.entry(key.to_owned()).or_default();
             kept.push((version, object.clone()));
         }
-        self.replace(key, object, at, tick, damaged);
+        self.replace(key, change);
     }
 
     /// Removes a version. If it was the newest, the one before it becomes current.
@@ -367,20 +376,13 @@ impl State {
         kept.retain(|(kept, _)| kept != version);
         if is_newest {
             let uncovered = kept.last().and_then(|(_, object)| object.clone());
-            self.replace(&version.key, uncovered, at, tick, false);
+            self.replace(&version.key, Change::new(uncovered, at, tick));
         }
     }
 
     /// Makes an object current.
-    fn replace(
-        &mut self,
-        key: &str,
-        object: Option<Object>,
-        at: Timestamp,
-        tick: u64,
-        damaged: bool,
-    ) {
-        let was_there = match &object {
+    fn replace(&mut self, key: &str, change: Change) {
+        let was_there = match &change.object {
             Some(object) => {
                 self.objects.insert(key.to_owned(), object.clone());
                 true
@@ -389,15 +391,7 @@ impl State {
         };
         if was_there {
             self.changes += 1;
-            self.history
-                .entry(key.to_owned())
-                .or_default()
-                .push(Change {
-                    tick,
-                    at,
-                    object,
-                    damaged,
-                });
+            self.history.entry(key.to_owned()).or_default().push(change);
         }
     }
 }

@@ -24,7 +24,7 @@ use super::answers::{no_answer, status};
 use super::bucket::{Bucket, result_of};
 use super::gate::Gate;
 use super::request::{Request, StoreReply, outcome};
-use crate::faults::{Strike, Trouble};
+use crate::faults::{SentRequest, Strike, Trouble};
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime};
 
@@ -103,23 +103,23 @@ impl Link {
     async fn send(&self, request: Request) -> Result<StoreReply> {
         let shared = &self.shared;
         let number = shared.requests.fetch_add(1, Ordering::Relaxed);
-        let (life, life_number) = (&shared.life, shared.life_number);
-        let death = (shared.trouble).death_at(shared.process, life, life_number, number, &request);
-        if let Some(is_sent) = death {
+        let sent = SentRequest {
+            process: shared.process,
+            life: &shared.life,
+            life_number: shared.life_number,
+            number,
+            request: &request,
+        };
+        if let Some(is_sent) = shared.trouble.death_at(sent) {
             shared.scheduler.doom(shared.process, 1);
             if !is_sent {
                 return std::future::pending().await;
             }
         }
+        let pause = shared.trouble.pause_at(sent);
         let dice = shared.trouble.dice(&[0x11f7, shared.life_number, number]);
-        let strike = shared.trouble.strike(
-            shared.process,
-            &shared.life,
-            shared.life_number,
-            number,
-            &request,
-        );
-        let sent = shared.runtime.moment();
+        let strike = shared.trouble.strike(sent);
+        let sent_at = shared.runtime.moment();
         let (answer, returned) = oneshot::channel();
         let journey = Journey {
             link: self.clone(),
@@ -130,12 +130,15 @@ impl Link {
             answer: Some(answer),
         };
         shared.scheduler.spawn(HARNESS, Box::pin(journey.go()));
+        if let Some(lasts) = pause {
+            shared.scheduler.pause(shared.process, lasts);
+        }
         let Ok((result, date)): Result<Returned, _> = returned.await else {
             // The network has dropped it: there will be no reply.
             return std::future::pending().await;
         };
         if let Some(date) = date {
-            shared.clock.observe(sent, shared.runtime.moment(), date);
+            shared.clock.observe(sent_at, shared.runtime.moment(), date);
         }
         result
     }

@@ -89,6 +89,14 @@ impl Request {
         }
     }
 
+    /// Whether it writes the entry of a lease.
+    pub fn writes_lease_entry(&self) -> bool {
+        match self {
+            Self::Put { key, .. } => matches!(key.as_ref().parse(), Ok(Key::Lease { .. })),
+            _ => false,
+        }
+    }
+
     /// Whether it is a write.
     pub fn is_write(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Delete { .. })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_check::{StoredVersion, direct_versions, left_over_keys};
-use qo_core::keys::{Key, LATER_PREFIX, READY_PREFIX, TASKS_PREFIX};
+use qo_core::keys::{Key, LATER_PREFIX, LINES_PREFIX, READY_PREFIX, TASKS_PREFIX};
 use qo_core::{Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
@@ -102,6 +102,19 @@ impl Subject for Direct {
             Ok(_) => false,
             Err(_) => key.starts_with("meta/") && key != qo_core::keys::QUEUES_KEY,
         }
+    }
+
+    fn line_heads(&self, bucket: &Bucket) -> Vec<String> {
+        let lines = bucket.keys(&format!("{LINES_PREFIX}/"));
+        let heads = lines.iter().filter_map(|key| {
+            let line: serde_json::Value = serde_json::from_slice(&bucket.body(key)?).ok()?;
+            let [head, _, ..] = line.get("tasks")?.as_array()?.as_slice() else {
+                return None;
+            };
+            let id: TaskId = head.get("id")?.as_str()?.parse().ok()?;
+            Some(Key::Task(id).to_string())
+        });
+        heads.collect()
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qo_broker::{BrokerEngine, JsonConfig};
-use qo_check::StoredVersion;
+use qo_check::{StoredVersion, TURNS};
 use qo_core::Task;
 use qo_core::TaskId;
 
@@ -18,6 +18,9 @@ const QUEUE_KEY: &str = "queue.json";
 /// The start of every line of a task, and the length of its id.
 const LINE_BEGINS: &str = "{\"id\":\"";
 const ID_LENGTH: usize = 36;
+
+/// How often in a row a process may lose the race to write a turn of the same group.
+const LOST_RACES: u32 = 2;
 
 /// The engine that keeps the queue in one JSON object.
 #[derive(Debug, Clone, Copy, Default)]
@@ -108,6 +111,11 @@ impl Subject for Json {
 
     fn groups_changes(&self) -> bool {
         true
+    }
+
+    fn turns_max(&self) -> Option<u32> {
+        // Each process counts what it has seen. After a lost race it also counts the turn that it did not get.
+        Some(TURNS + LOST_RACES)
     }
 
     fn unlimited_key(&self) -> Option<&'static str> {

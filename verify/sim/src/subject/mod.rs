@@ -145,6 +145,17 @@ pub trait Subject: Debug + Send + Sync + 'static {
     /// Whether an object may be damaged without making the whole queue unusable.
     fn may_be_damaged(&self, key: &str) -> bool;
 
+    /// The objects of the tasks for which others with their ordering key wait, where each task has an object.
+    fn line_heads(&self, _bucket: &Bucket) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How many turns one group may get while another one waits, beyond one for each process that begins a new round meanwhile; none, if
+    /// nothing is promised that a run with faults could show.
+    fn turns_max(&self) -> Option<u32> {
+        None
+    }
+
     /// The tasks that need a stored object.
     fn tasks_of(&self, key: &str) -> Vec<TaskId>;
 

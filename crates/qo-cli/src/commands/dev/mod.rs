@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{Queue, Stats, Worker, WorkerReport};
+use qo_core::webhook::delivery::QUEUE;
+use qo_engine::api::Duty;
 use qo_store::StoreKind;
 use qo_store::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -25,6 +27,7 @@ use self::hints::Hints;
 use self::live_view::{LiveView, Snapshot};
 use self::samples::Samples;
 use super::activity::{Activity, EndedAttempt};
+use super::deliverer;
 use super::discover::announce_by_mdns;
 use super::worker::{Line, StartedWorker, show_until, store_name, summary};
 use crate::args::DevArgs;
@@ -81,7 +84,14 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         queue = session.connect() => queue?,
     };
     let (activity, ended) = Activity::new(Arc::clone(&runtime));
-    let worker = Worker::builder(queue.clone())
+    let mut builder = Worker::builder(queue.clone());
+    if queue.engine().duty() != Duty::None {
+        // The queue may be on this machine only, and so may be what it notifies.
+        let handler = deliverer::handler(&queue, true, &runtime)?;
+        let queues = [qo::QueueName::default().to_string(), QUEUE.to_owned()];
+        builder = builder.queues(queues).handler(handler);
+    }
+    let worker = builder
         .concurrency(args.concurrency)
         .shutdown_deadline(SHUTDOWN_TIMEOUT)
         .grace(GRACE)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use qo_remote::RemoteConfig;
 use qo_server::{Server, ServerConfig};
 
-use super::{announce, ensure_writable};
+use super::{announce, deliverer, ensure_writable};
 use crate::args::ServeArgs;
 use crate::connection;
 use crate::failure::Failure;
@@ -39,6 +39,8 @@ pub(super) async fn run(
         prepared = preparing => prepared?,
     };
     let address = args.advertise.clone().unwrap_or_else(|| server.url());
+    let handle = broker.handle();
+    let deliverer = deliverer(args, &server, session, move || handle.is_confirmed())?;
     let announcer = announce(args, &server, session)?;
     let serving = server.run_until(signals.stop.cancelled());
     tokio::select! {
@@ -48,7 +50,13 @@ pub(super) async fn run(
         () = broker.run(&address) => {}
     }
     drop(announcer);
-    close_in_time(session.runtime.as_ref(), broker.close()).await;
+    let closing = async {
+        if let Some(deliverer) = deliverer {
+            deliverer.stop().await;
+        }
+        broker.close().await;
+    };
+    close_in_time(session.runtime.as_ref(), closing).await;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use qo_cluster::{ClusterConfig, ClusterError, ClusterSecret, Member, NodeGroups};
 use qo_server::ServerConfig;
 
-use super::announce;
+use super::{announce, deliverer};
 use crate::args::ServeArgs;
 use crate::commands::cluster::{SECRET_VARIABLE, cluster_secret, secret_token};
 use crate::commands::cluster_node::bind;
@@ -54,9 +54,14 @@ pub(super) async fn run(
         () = signals.stop.cancelled() => return Ok(()),
         started = starting => started?,
     };
+    let serving = node.clone();
+    let deliverer = deliverer(args, &server, session, move || serving.is_serving())?;
     let announcer = announce(args, &server, session)?;
     let handing_over = async {
         signals.stop.cancelled().await;
+        if let Some(deliverer) = deliverer {
+            deliverer.stop().await;
+        }
         node.hand_over().await;
     };
     tokio::join!(server.run_until(signals.stop.cancelled()), handing_over);

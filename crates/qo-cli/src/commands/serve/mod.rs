@@ -10,10 +10,11 @@ use std::sync::Arc;
 use qo::{Maintenance, MaintenanceConfig, MaintenanceHandle, Queue};
 use qo_mdns::Announcer;
 use qo_server::tokens::TokenStore;
-use qo_server::{Auth, Limits, ServeError, Server, ServerConfig, Tls};
+use qo_server::{ActivityStore, Auth, Limits, ServeError, Server, ServerConfig, Tls};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 
+use super::deliverer::Deliverer;
 use super::discover::announce_by_mdns;
 use crate::args::ServeArgs;
 use crate::connection;
@@ -54,9 +55,14 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
+    let client = store_client(session)?;
     if connection::prepare(session).needs_broker()? {
+        config.activity = Some(ActivityStore::of_queue(client));
         return broker::run(args, config, signals, session).await;
     }
+    let host = qo::host_name().unwrap_or_default();
+    let name = format!("{host}-{}", args.listen.port());
+    config.activity = Some(ActivityStore::of_server(client, &name));
     if args.advertise.is_some() {
         return Err(Failure::bad_input(
             "--advertise requires broker mode: add ?engine=slate to the store URL",
@@ -76,10 +82,14 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     let maintenance = (!args.no_monitor)
         .then(|| start_maintenance(&queue, maintenance))
         .flatten();
+    let deliverer = deliverer(args, &server, session, || true)?;
     let announcer = announce(args, &server, session)?;
     server.run_until(signals.stop.cancelled()).await;
     drop(announcer);
     let closing = async {
+        if let Some(deliverer) = deliverer {
+            deliverer.stop().await;
+        }
         if let Some(maintenance) = maintenance {
             maintenance.stop().await;
         }
@@ -123,15 +133,31 @@ pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> 
             "--store names a server; name the store that it serves instead",
         ));
     }
-    let store = session.open_store()?;
     let runtime = Arc::clone(&session.runtime);
-    let client = StoreClient::new(
+    Ok(TokenStore::new(store_client(session)?, runtime))
+}
+
+/// A client of the configured store, for what a server keeps beside the tasks.
+fn store_client(session: &mut Session) -> Result<StoreClient, Failure> {
+    let store = session.open_store()?;
+    Ok(StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        Arc::clone(&runtime),
+        Arc::clone(&session.runtime),
         ClientConfig::default(),
-    );
-    Ok(TokenStore::new(client, runtime))
+    ))
+}
+
+/// Starts to deliver the notifications of webhooks, if that is wanted, while this process leads.
+fn deliverer(
+    args: &ServeArgs,
+    server: &Server,
+    session: &Session,
+    is_leading: impl Fn() -> bool + Send + Sync + 'static,
+) -> Result<Option<Deliverer>, Failure> {
+    let (queue, allow_private) = (server.queue(), args.allow_private_addresses);
+    let start = || Deliverer::start(queue, allow_private, &session.runtime, is_leading);
+    args.webhooks.then(start).transpose()
 }
 
 /// Starts maintenance in direct mode. The other engines do it themselves.

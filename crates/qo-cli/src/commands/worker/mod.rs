@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{IndexMode, Queue, QueueName, TaskHandler, Worker, WorkerReport};
+use qo_engine::api::Duty;
 use qo_store::runtime::Runtime;
 use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
@@ -54,7 +55,7 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
         None => Vec::new(),
     };
     let groups = Groups::default();
-    let handlers = handlers(&settings, &session.environment, &groups, &session.runtime)?;
+    let mut handlers = handlers(&settings, &session.environment, &groups, &session.runtime)?;
     if let Some(mode) = settings.index_mode {
         let variables = &mut session.environment.variables;
         variables.insert("QO_INDEX_MODE".to_owned(), mode_name(mode).to_owned());
@@ -68,6 +69,13 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
     };
     for (name, spec) in schedules {
         queue.schedules().put(&name, spec).await?;
+    }
+    if settings
+        .handlers
+        .values()
+        .any(|spec| *spec == HandlerSpec::Webhooks)
+    {
+        handlers.push(deliveries(&queue, &settings, &session.runtime)?);
     }
     let (activity, ended) = Activity::new(Arc::clone(&session.runtime));
     let worker = build(&queue, &settings, handlers, activity.clone())?;
@@ -270,6 +278,8 @@ fn handlers(
                 exec.clone(),
             ))),
             HandlerSpec::Wasi(settings) => handlers.push(wasi::handler(settings, environment)?),
+            // It needs the queue, which is not open yet.
+            HandlerSpec::Webhooks => {}
             HandlerSpec::Http(url) => {
                 let target =
                     Target::parse(url, settings.allow_private_addresses).map_err(|error| {
@@ -279,7 +289,13 @@ fn handlers(
                     shared
                 } else {
                     let headers = headers.headers.clone();
-                    http.insert(http_settings(settings, headers, needs_tls, runtime)?)
+                    http.insert(http_settings(
+                        headers,
+                        settings.output_max_bytes,
+                        settings.allow_private_addresses,
+                        needs_tls,
+                        runtime,
+                    )?)
                 };
                 handlers.push(Box::new(HttpHandler::new(
                     task_type.clone(),
@@ -292,16 +308,41 @@ fn handlers(
     Ok(handlers)
 }
 
-fn http_settings(
+/// The handler of the deliveries of webhooks. Behind a server it could not sign anything.
+fn deliveries(
+    queue: &Queue,
     settings: &WorkerSettings,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<Box<dyn TaskHandler>, Failure> {
+    if queue.engine().duty() == Duty::None {
+        return Err(Failure::bad_input(
+            "a worker that uses a server cannot deliver to webhooks: servers do not show their secrets",
+        )
+        .hint("start the server with `qo serve --webhooks` instead"));
+    }
+    let handler = super::deliverer::handler(queue, settings.allow_private_addresses, runtime)?;
+    Ok(Box::new(handler))
+}
+
+/// The client for the deliveries of webhooks.
+pub(super) fn http_client(
+    allow_private: bool,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<HttpSettings, Failure> {
+    http_settings(HeaderMap::new(), 0, allow_private, false, runtime)
+}
+
+fn http_settings(
     headers: HeaderMap,
+    output_max_bytes: u64,
+    allow_private: bool,
     needs_tls: bool,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<HttpSettings, Failure> {
     HttpSettings::new(
         headers,
-        settings.output_max_bytes,
-        settings.allow_private_addresses,
+        output_max_bytes,
+        allow_private,
         needs_tls,
         Arc::clone(runtime),
     )

@@ -72,6 +72,34 @@ impl HttpSettings {
             runtime,
         })
     }
+
+    /// Sends a POST, with the headers of this worker and its own. A response of any status is a response.
+    pub(super) async fn post(
+        &self,
+        target: &Target,
+        headers: HeaderMap,
+        body: String,
+        timeout: Option<Duration>,
+    ) -> Result<Response, TaskError> {
+        let request = self
+            .client
+            .post(target.url())
+            .headers(self.headers.clone())
+            .headers(headers)
+            .body(body);
+        let request = match timeout {
+            Some(timeout) => request.timeout(timeout),
+            None => request,
+        };
+        request.send().await.map_err(|error| failure(target, error))
+    }
+
+    /// The error for a response other than 2xx. Reads the first bytes of its body.
+    pub(super) async fn error_of(&self, response: Response) -> TaskError {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read_error_body(response).await;
+        response::error_for(status, &headers, &body, self.runtime.now())
+    }
 }
 
 /// Sends a request for each attempt of a task type.
@@ -93,23 +121,15 @@ impl HttpHandler {
     }
 
     async fn request(&self, input: Json, context: &Context) -> Result<Option<Json>, TaskError> {
+        let body = input.as_str().to_owned();
         let response = self
             .settings
-            .client
-            .post(self.target.url())
-            .headers(self.settings.headers.clone())
-            .headers(task_headers(context))
-            .body(input.as_str().to_owned())
-            .send()
-            .await
-            .map_err(|error| self.failure(error))?;
+            .post(&self.target, task_headers(context), body, None)
+            .await?;
         if response.status().is_success() {
             return self.read_output(response).await;
         }
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = self.read_error_body(response).await;
-        let now = self.settings.runtime.now();
-        Err(response::error_for(status, &headers, &body, now))
+        Err(self.settings.error_of(response).await)
     }
 
     /// Reads the body of a successful response as the output.
@@ -119,7 +139,7 @@ impl HttpHandler {
         while let Some(chunk) = response
             .chunk()
             .await
-            .map_err(|error| self.failure(error))?
+            .map_err(|error| failure(&self.target, error))?
         {
             if body.len() as u64 + chunk.len() as u64 > max_bytes {
                 return Err(TaskError::permanent(format!(
@@ -132,42 +152,42 @@ impl HttpHandler {
         }
         Ok(output(&body))
     }
+}
 
-    /// Reads the first bytes of a response, for an error text.
-    async fn read_error_body(&self, mut response: Response) -> Vec<u8> {
-        let mut body = Vec::new();
-        while let Ok(Some(chunk)) = response.chunk().await {
-            body.extend_from_slice(&chunk);
-            if body.len() >= ERROR_BODY_MAX_BYTES {
-                body.truncate(ERROR_BODY_MAX_BYTES);
-                break;
-            }
+/// Reads the first bytes of a response, for an error text.
+async fn read_error_body(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() >= ERROR_BODY_MAX_BYTES {
+            body.truncate(ERROR_BODY_MAX_BYTES);
+            break;
         }
-        body
     }
+    body
+}
 
-    /// The error for a request without a complete response. It is retryable, unless the address is not allowed.
-    fn failure(&self, error: reqwest::Error) -> TaskError {
-        // The query of the URL may contain a secret.
-        let error = error.without_url();
-        let mut causes = Vec::new();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if let Some(private) = cause.downcast_ref::<PrivateAddress>() {
-                return TaskError::permanent(private);
-            }
-            causes.push(cause.to_string());
-            source = cause.source();
+/// The error for a request without a complete response. It is retryable, unless the address is not allowed.
+fn failure(target: &Target, error: reqwest::Error) -> TaskError {
+    // The query of the URL may contain a secret.
+    let error = error.without_url();
+    let mut causes = Vec::new();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(private) = cause.downcast_ref::<PrivateAddress>() {
+            return TaskError::permanent(private);
         }
-        // The outer errors are generic ("error sending request", "client error"); the innermost one is specific.
-        let cause = causes.pop().unwrap_or_else(|| error.to_string());
-        let problem = if error.is_connect() {
-            "cannot be reached"
-        } else {
-            "sent no complete response"
-        };
-        TaskError::retryable(format!("{} {problem}: {cause}", self.target))
+        causes.push(cause.to_string());
+        source = cause.source();
     }
+    // The outer errors are generic ("error sending request", "client error"); the innermost one is specific.
+    let cause = causes.pop().unwrap_or_else(|| error.to_string());
+    let problem = if error.is_connect() {
+        "cannot be reached"
+    } else {
+        "sent no complete response"
+    };
+    TaskError::retryable(format!("{target} {problem}: {cause}"))
 }
 
 #[async_trait]

@@ -8,7 +8,8 @@ use qo_check::{
 };
 use qo_core::keys::QUARANTINE_PREFIX;
 use qo_core::task::decode;
-use qo_core::{DocumentKind, Limit};
+use qo_core::webhook::delivery::is_delivery;
+use qo_core::{DocumentKind, Limit, Task, Webhook, WebhookRules};
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::api::DocumentQuery;
@@ -39,7 +40,19 @@ pub(super) async fn check(
     engine: &DirectEngine,
     tolerance: Tolerance,
 ) -> Breaches {
-    let versions = direct_versions(bucket.versions());
+    let mut versions = direct_versions(bucket.versions());
+    // Nobody calls for deliveries, so the history of calls does not explain them. The ends of tasks do.
+    let deliveries: BTreeMap<_, _> = versions
+        .iter()
+        .filter_map(|(id, versions)| {
+            let last = versions.last()?.body.as_ref()?;
+            let task = decode(last).ok()?;
+            is_delivery(&task.task_type).then_some((*id, task))
+        })
+        .collect();
+    versions.retain(|id, _| !deliveries.contains_key(id));
+    let mut calls = log.calls();
+    calls.retain(|call| call.task.is_none_or(|task| !deliveries.contains_key(&task)));
     let mut unreadable = Vec::new();
     for (id, versions) in &versions {
         let last = versions.last().and_then(|version| version.body.as_ref());
@@ -65,12 +78,13 @@ pub(super) async fn check(
         .collect();
     let checked = History {
         versions: &versions,
-        calls: &log.calls(),
+        calls: &calls,
         excuses: &[excuse],
         damaged: &BTreeSet::new(),
         unreadable: &unreadable,
         settings: None,
         limits: &limits,
+        turns: None,
         conditions: Conditions {
             punctual: tolerance != Tolerance::WrongClocks,
             renewals_once: true,
@@ -82,9 +96,13 @@ pub(super) async fn check(
     .check();
     let mut breaches = checked.breaches;
     let lives = checked.lives.into_iter();
-    let tasks: BTreeMap<_, _> = lives
+    let mut tasks: BTreeMap<_, _> = lives
         .filter_map(|(id, life)| Some((id, life.last?)))
         .collect();
+    tasks.extend(deliveries);
+    for text in undelivered(engine, tasks.values()).await {
+        breaches.add(Promise::Run, text);
+    }
     let keys = bucket.keys().await;
     let quarantined = keys
         .iter()
@@ -99,4 +117,30 @@ pub(super) async fn check(
         breaches.add(Promise::Run, text);
     }
     breaches
+}
+
+/// The ends of tasks that the webhooks in the bucket are not notified of, and deliveries that nothing explains.
+async fn undelivered<'a>(
+    engine: &DirectEngine,
+    tasks: impl Iterator<Item = &'a Task>,
+) -> Vec<String> {
+    let query = DocumentQuery::all(DocumentKind::Webhooks);
+    let documents = engine.documents(&query).await.unwrap().into_iter();
+    let rules: WebhookRules = documents
+        .map(|document| (document.id.name, Webhook::read(&document.body).unwrap()))
+        .collect();
+    let (deliveries, tasks): (Vec<_>, Vec<_>) =
+        tasks.partition(|task| is_delivery(&task.task_type));
+    let mut unexplained: BTreeSet<_> = deliveries.iter().map(|task| task.id).collect();
+    let mut wrong = Vec::new();
+    for task in tasks {
+        for delivery in rules.deliveries(task) {
+            if !unexplained.remove(&delivery.id) {
+                wrong.push(format!("the end of {} is not delivered", task.id));
+            }
+        }
+    }
+    let unexplained = unexplained.into_iter();
+    wrong.extend(unexplained.map(|id| format!("nothing explains the delivery {id}")));
+    wrong
 }

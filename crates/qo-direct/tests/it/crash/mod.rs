@@ -21,4 +21,5 @@ mod stage;
 mod strike;
 mod unique;
 mod upkeep;
+mod webhooks;
 mod zombie;

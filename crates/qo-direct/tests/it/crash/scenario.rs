@@ -24,6 +24,10 @@ use super::ordered::{
 use super::stage::{ProgramResult, Stage, Unexpected, expect, expect_status, large, small};
 
 use super::unique::{unique_after_end, unique_after_start, unique_postpone, unique_replace};
+use super::webhooks::{
+    webhook_cancel, webhook_claim_expired, webhook_complete, webhook_dead_letter, webhook_fail,
+    webhook_lease_expiry,
+};
 
 macro_rules! scenarios {
     ($($name:ident),* $(,)?) => {
@@ -112,6 +116,12 @@ scenarios![
     limited_race,
     limited_starts,
     limited_twice,
+    webhook_complete,
+    webhook_fail,
+    webhook_cancel,
+    webhook_claim_expired,
+    webhook_lease_expiry,
+    webhook_dead_letter,
 ];
 
 async fn submit(stage: &Stage) -> ProgramResult {
@@ -312,7 +322,7 @@ async fn lease_expiry_to_failed(stage: &Stage) -> ProgramResult {
 }
 
 /// A worker dies with a task, and the actor's monitor expires the lease.
-async fn expire(stage: &Stage, max_retries: u32) -> Result<TaskId, Unexpected> {
+pub(super) async fn expire(stage: &Stage, max_retries: u32) -> Result<TaskId, Unexpected> {
     let request = SubmitRequest {
         max_retries: Some(max_retries),
         ..stage.request()

@@ -75,6 +75,10 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
         process.sleep(TIDY_AFTER_SECONDS).await;
         check_leases(process).await.map_err(failed)?;
         sweep_pass(process).await.map_err(failed)?;
+        // The sweeper may have submitted the delivery of a webhook.
+        for task in process.claim(100, 0).await.map_err(failed)? {
+            process.complete(&task, small()).await.map_err(failed)?;
+        }
     }
     process.engine.close().await;
     Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use qo_core::keys::Key;
-use qo_core::{Rejection, Status, Task, TaskId};
+use qo_core::{QueueName, Rejection, Status, Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::LeaseReport;
 use qo_engine::{Engine, EngineError};
@@ -246,6 +246,30 @@ async fn a_failed_read_deletes_nothing() {
     assert_eq!(bucket.keys("").await, before);
     let report = check(&bucket.engine()).await;
     assert_eq!((report.failed, report.stale, report.expired), (0, 1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moved_task_without_its_entry_is_found_through_its_marker() {
+    let bucket = Bucket::new();
+    let id = submit(&bucket.engine()).await.id;
+    // The process that moves it dies after the swap: no entry is written, and none is deleted.
+    let lost = |operation| FaultRule::new(FaultKind::LostRequest, 1.0).on([operation]);
+    let faults = FaultPlan::none()
+        .with(lost(Operation::Put).under(["ready"]))
+        .with(lost(Operation::Delete));
+    let dying = FaultStore::new(bucket.objects(), bucket.runtime.clone(), faults, 1);
+    let dying = bucket.engine_on(Arc::new(dying));
+    let elsewhere: QueueName = "elsewhere".parse().unwrap();
+    dying.redrive(id, elsewhere.clone()).await.unwrap();
+    // Nobody serves its former queue, and no sweeper runs.
+    let mut request = claim_request("w");
+    request.queues = vec![elsewhere];
+    let worker = bucket.engine();
+    assert_eq!(worker.claim(&request).await.unwrap(), []);
+    bucket.runtime.pass_seconds(240).await;
+    check(&worker).await;
+    let claimed = worker.claim(&request).await.unwrap();
+    assert_eq!(claimed.iter().map(|task| task.id).collect::<Vec<_>>(), [id]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,6 +192,10 @@ pub enum Condition {
     LimitNotFound {
         name: String,
     },
+    /// There is no such webhook.
+    WebhookNotFound {
+        name: String,
+    },
     /// Somebody else changed the document.
     SettingsConflict {
         kind: DocumentKind,
@@ -366,6 +370,7 @@ impl Condition {
             Self::ObjectFull { .. } => ("object_full", 507, "The queue's object is full"),
             Self::ScheduleNotFound { .. } => ("schedule_not_found", 404, "Schedule not found"),
             Self::LimitNotFound { .. } => ("limit_not_found", 404, "Limit not found"),
+            Self::WebhookNotFound { .. } => ("webhook_not_found", 404, "Webhook not found"),
             Self::SettingsConflict { .. } => (
                 "settings_conflict",
                 409,

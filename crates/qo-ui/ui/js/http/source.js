@@ -1,6 +1,6 @@
 // A qo server as a source: the HTTP API under `/v1`, with change notifications.
 //
-// The server counts and filters. Conditions that its filter lacks (worker, prefix of an id, due or scheduled) are applied here, page by
+// The server counts and filters. Conditions that its filter lacks (worker, prefix of an id, due or scheduled, alternatives, prefixes and exclusions of names) are applied here, page by
 // page, as for buckets. Lists leave out inputs, outputs and histories.
 
 import { Counter } from '../counter.js';
@@ -27,7 +27,10 @@ const BACKGROUND_MAX = 50_000;
 const BACKGROUND_POLL_MS = 400;
 const MATCH_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'expires_at', 'cancel_requested', 'worker_id', 'updated_at', 'created_at'];
 const ROW_FIELDS = [...MATCH_FIELDS, 'priority', 'attempt', 'max_retries', 'retry_count', 'started_at', 'completed_at', 'lease_expires_at', 'progress', 'last_error', 'revision'];
-const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'last_error', 'updated_at', 'created_at'];
+const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'worker_id', 'last_error', 'updated_at', 'created_at'];
+
+/** Whether the server knows all conditions of a query. */
+const isServerQuery = ({ worker, id, any, none, statuses = [] }) => !worker && !id && !any && !none && !statuses.includes('due') && !statuses.includes('scheduled');
 
 export class HttpSource {
   kind = 'http';
@@ -44,6 +47,7 @@ export class HttpSource {
   #worksInBackground = true;
   #takesIds = true;
   #counts = true;
+  #sortsColumns = true;
 
   constructor(connection) {
     this.connection = { ...connection, token: undefined };
@@ -114,6 +118,10 @@ export class HttpSource {
     const tasks = [];
     let examined = 0;
     let next = cursor?.next;
+    if (options.column && this.#sortsColumns && isServerQuery(query)) {
+      const sorted = await this.#sortedPage(query, limit, options);
+      if (sorted) return sorted;
+    }
     do {
       const page = await this.#list(query, { cursor: next, limit: limit - tasks.length, fields: ROW_FIELDS, ...options });
       examined += page.tasks.length;
@@ -123,6 +131,18 @@ export class HttpSource {
     } while (next && tasks.length < limit && examined < EXAMINED_MAX);
     const isNewestFirst = tasks.length > 1 && tasks.every((task, index) => index === 0 || task.created_at <= tasks[index - 1].created_at);
     return { tasks, examined, order: isNewestFirst ? 'created' : 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
+  }
+
+  /** The first tasks by a column, among the newest that match; undefined on older servers, which sort by no column. */
+  async #sortedPage(query, limit, { column, reverse }) {
+    try {
+      const { tasks, sorted } = await this.#list(query, { limit, fields: ROW_FIELDS, sort: column, reverse });
+      return { tasks, examined: sorted.among, order: 'column', sorted, total: sorted.complete && sorted.among === tasks.length ? tasks.length : undefined };
+    } catch (error) {
+      if (error.kind !== 'bad_request') throw error;
+      this.#sortsColumns = false;
+      return undefined;
+    }
   }
 
   /** A page of failed tasks with their errors. */
@@ -335,6 +355,32 @@ export class HttpSource {
     }
   }
 
+  /** The webhooks, which only operators see. Undefined for others, and on older servers. */
+  async webhooks() {
+    if (!this.mayWrite) return undefined;
+    try {
+      return JSON.parse(await this.#client.request('GET', '/v1/webhooks')).webhooks;
+    } catch (error) {
+      if (error.kind === 'not_found' || error.kind === 'denied') return undefined;
+      throw error;
+    }
+  }
+
+  async putWebhook(name, webhook) {
+    this.#requireWritable();
+    return JSON.parse(await this.#client.request('PUT', `/v1/webhooks/${encodeURIComponent(name)}`, JSON.stringify(webhook)));
+  }
+
+  async removeWebhook(name) {
+    this.#requireWritable();
+    await this.#client.request('DELETE', `/v1/webhooks/${encodeURIComponent(name)}`);
+  }
+
+  async testWebhook(name) {
+    this.#requireWritable();
+    return JSON.parse(await this.#client.request('POST', `/v1/webhooks/${encodeURIComponent(name)}/test`)).delivery;
+  }
+
   async setSchedulePaused(name, paused) {
     this.#requireWritable();
     await this.#client.request('POST', `/v1/schedules/${encodeURIComponent(name)}/${paused ? 'pause' : 'resume'}`);
@@ -373,7 +419,7 @@ export class HttpSource {
     return stats;
   }
 
-  async #list(query, { cursor, limit, fields: names }) {
+  async #list(query, { cursor, limit, fields: names, sort, reverse }) {
     const params = new URLSearchParams({ limit: String(Math.max(Math.min(limit, PAGE_MAX), 1)) });
     const statuses = new Set((query.statuses ?? []).map((status) => (status === 'due' || status === 'scheduled' ? 'pending' : status)));
     params.set('status', statuses.size > 0 ? [...statuses].join(',') : 'pending,running,completed,failed,cancelled,archived');
@@ -381,7 +427,9 @@ export class HttpSource {
     for (const [name, value] of [['queue', query.queue], ['task_type', query.type], ['tag', query.tag], ['shard', shard], ['text', query.text], ['cursor', cursor]]) {
       if (value) params.set(name, value);
     }
-    if (query.since) params.set('since', new Date(query.since).toISOString());
+    if (sort) params.set('sort', sort);
+    if (reverse) params.set('reverse', 'true');
+    for (const name of ['since', 'until']) if (query[name] !== undefined) params.set(name, new Date(query[name]).toISOString());
     const selects = this.#selectsFields;
     if (selects) params.set('fields', names.join(','));
     let text;
@@ -393,7 +441,8 @@ export class HttpSource {
       return this.#list(query, { cursor, limit, fields: names });
     }
     const response = new Map(fields(text));
-    return { tasks: elements(response.get('tasks')).map((task) => viewOf(readRecord(task))), next: response.has('next') ? JSON.parse(response.get('next')) ?? undefined : undefined };
+    const parsed = (name) => (response.has(name) ? JSON.parse(response.get(name)) ?? undefined : undefined);
+    return { tasks: elements(response.get('tasks')).map((task) => viewOf(readRecord(task))), next: parsed('next'), sorted: parsed('sorted') };
   }
 
   #requireWritable() {

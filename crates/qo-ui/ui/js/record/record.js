@@ -9,7 +9,7 @@ import { TASK, timeMillis, writeFields } from './schema.js';
 export const RECORD_MAX_BYTES = 1024 * 1024;
 export const STATUSES = ['pending', 'running', 'completed', 'failed', 'cancelled', 'archived'];
 const TIMES = [
-  'available_at', 'expires_at', 'started_at', 'lease_expires_at', 'created_at', 'updated_at', 'completed_at',
+  'available_at', 'expires_at', 'started_at', 'lease_expires_at', 'created_at', 'updated_at', 'completed_at', 'fairness_rank',
   'idempotency_until',
 ];
 const REQUIRED = ['id', 'task_type', 'shard', 'status', 'available_at', 'created_at', 'updated_at'];

@@ -21,6 +21,7 @@ import { Walk } from './walk.js';
 const WORKERS_MAX = 1000;
 const SCHEDULES_MAX = 1000;
 const LIMITS_PREFIX = 'meta/settings/limits/';
+const WEBHOOKS_PREFIX = 'meta/settings/webhooks/';
 const LIMITS_MAX = 1000;
 const FAILURES = 400;
 const TRIES_MAX = 8;
@@ -283,6 +284,21 @@ export class S3Source {
       }
     });
     return limits.filter(Boolean);
+  }
+
+  /** The webhooks, without their secrets. */
+  async webhooks() {
+    const found = await this.#client.list(WEBHOOKS_PREFIX, { max: LIMITS_MAX });
+    const webhooks = await mapConcurrently(found.entries, 24, async ({ key }) => {
+      try {
+        const { body } = JSON.parse((await this.#client.get(key)).text);
+        return body && { name: key.slice(WEBHOOKS_PREFIX.length, -'.json'.length), ...body, secret: undefined };
+      } catch (error) {
+        if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
+        throw error;
+      }
+    });
+    return webhooks.filter(Boolean);
   }
 
   /** What is used of a limit; undefined if the page may not read it. */

@@ -6,7 +6,7 @@ import { shownError } from '../record/sealed.js';
 import { address } from '../router.js';
 import { TABS } from '../search.js';
 import { badge, button, empty, panel, taskLink, timeOf } from '../widgets/basics.js';
-import { barChart, shareBars } from '../widgets/chart.js';
+import { barChart, percentileChart, shareBars } from '../widgets/chart.js';
 import { countExactly } from './count.js';
 import { healthOf, HEALTHS } from './workers.js';
 
@@ -45,7 +45,7 @@ export class OverviewView extends OverviewDataView {
       h('h1', { class: 'sr-only' }, 'Overview'),
       this.#counts(),
       h('div', { class: 'columns' },
-        h('div', { class: 'column wide' }, this.#activity(), this.#deadLetters()),
+        h('div', { class: 'column wide' }, this.#activity(), this.#percentiles(), this.#deadLetters()),
         h('div', { class: 'column' }, this.#latency(), this.#types(), this.#workers())));
   }
 
@@ -99,10 +99,24 @@ export class OverviewView extends OverviewDataView {
       this.#aside(activity.basis));
   }
 
+  /** Percentiles over time, as far as a server has measured them. */
+  #percentiles() {
+    const { activity } = this.data;
+    if (!activity.period || !activity.bars.some((bar) => bar.latencies.total)) return undefined;
+    const chart = (phase, words) => {
+      const last = activity.bars.findLast((bar) => bar.latencies[phase])?.latencies[phase];
+      const label = `${words} over the last ${duration(activity.span)}${last ? `; most recently p50 ${duration(last.p50)}, p95 ${duration(last.p95)}, p99 ${duration(last.p99)}` : ''}`;
+      return h('div', { class: 'percentile-chart', key: phase }, h('h3', {}, words), percentileChart(activity.bars, phase, { label, width: activity.width, span: activity.span }));
+    };
+    const legend = h('span', { class: 'legend' }, ['p50', 'p95', 'p99'].map((name) => h('span', {}, h('span', { class: `key ${name}` }), `~${name}`)));
+    return panel('Latency over time', { note: `last ${duration(activity.span)}`, tools: legend },
+      h('div', { class: 'percentile-charts' }, chart('wait', 'Waiting'), chart('run', 'Running')));
+  }
+
   /** Over which tasks the figures are computed, if not over all. */
   #aside(basis) {
-    const { aside, since } = this.data.activity;
-    return [since !== undefined && h('p', { class: 'note' }, 'Counted since ', timeOf(since, this.source), ', when this server began to serve.'), aside && h('p', { class: 'note' }, aside), basisNote(basis)];
+    const { aside, since, resumedAt } = this.data.activity;
+    return [since !== undefined && h('p', { class: 'note' }, 'Counted since ', timeOf(since, this.source), resumedAt === undefined ? ', when this server began to serve.' : '.'), aside && h('p', { class: 'note' }, aside), basisNote(basis)];
   }
 
   #latency() {

@@ -1,4 +1,4 @@
-// The queues page: depth, throughput, settings, limits, and what is paused, by whom and why.
+// The queues page: depth, throughput, settings, limits, webhooks, and what is paused, by whom and why.
 
 import { h } from '../dom.js';
 import { count, duration, number, ratePerMinute } from '../format.js';
@@ -7,14 +7,15 @@ import { badge, button, empty, timeOf } from '../widgets/basics.js';
 import { confirm, dialog } from '../widgets/dialog.js';
 import { toast } from '../widgets/toast.js';
 import { OverviewDataView } from './overview.js';
+import { webhooksSection } from './webhooks.js';
 import { healthOf } from './workers.js';
 
 export class QueuesView extends OverviewDataView {
   title = 'Queues';
 
   async load(options) {
-    const [settings, limits] = await Promise.all([this.source.queueSettings(), this.source.limits(), super.load(options)]);
-    Object.assign(this, { settings, limits });
+    const [settings, limits, webhooks] = await Promise.all([this.source.queueSettings(), this.source.limits(), this.source.webhooks(), super.load(options)]);
+    Object.assign(this, { settings, limits, webhooks });
   }
 
   render() {
@@ -38,7 +39,8 @@ export class QueuesView extends OverviewDataView {
       this.limits?.length > 0 && [h('h2', {}, 'Limits'), h('div', { class: 'card' },
         h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
           h('thead', {}, h('tr', {}, column('Limit'), column('Applies to'), column('At once', 'number'), column('Starts'), column('Used'))),
-          h('tbody', {}, this.limits.map((limit) => limitRow(limit))))))]);
+          h('tbody', {}, this.limits.map((limit) => limitRow(limit))))))],
+      webhooksSection(this.app, this.webhooks));
   }
 
   /** The paused types, if there are any. */

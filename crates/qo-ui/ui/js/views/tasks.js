@@ -13,16 +13,18 @@ import { submitTask } from './submit.js';
 const LIMIT = 50;
 const COUNTS_MAX_AGE_MS = 30_000;
 const ascending = (by) => (a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : b.updated_at - a.updated_at);
-/** The orders within a page: label, comparison, and whether the first click sorts in descending order. */
+/** The statuses in the order of a task's life. */
+const STATUSES = ['pending', 'running', 'completed', 'failed', 'cancelled', 'archived'];
+/** The orders: label, comparison within a page, whether the first click sorts in descending order, and what a server calls the column. */
 const SORTS = {
   listed: { label: 'Order of the list', compare: () => 0 },
-  changed: { label: 'Last change', compare: ascending((task) => task.updated_at), falls: true },
+  changed: { label: 'Last change', compare: ascending((task) => task.updated_at), falls: true, column: 'changed' },
   created: { label: 'Created', compare: ascending((task) => task.created_at), falls: true },
-  type: { label: 'Type', compare: ascending((task) => task.task_type) },
-  status: { label: 'Status', compare: ascending((task) => task.status) },
-  queue: { label: 'Queue', compare: ascending((task) => task.queue) },
-  attempt: { label: 'Attempts', compare: ascending((task) => task.attempt), falls: true },
-  due: { label: 'Due time', compare: ascending((task) => task.available_at) },
+  type: { label: 'Type', compare: ascending((task) => task.task_type), column: 'type' },
+  status: { label: 'Status', compare: ascending((task) => STATUSES.indexOf(task.status)), column: 'status' },
+  queue: { label: 'Queue', compare: ascending((task) => task.queue), column: 'queue' },
+  attempt: { label: 'Attempts', compare: ascending((task) => task.attempt), falls: true, column: 'attempts' },
+  due: { label: 'Due time', compare: ascending((task) => task.available_at), column: 'due' },
   id: { label: 'Id', compare: ascending((task) => task.id) },
 };
 const COLUMNS = [['Task', 'id'], ['Type', 'type'], ['Status', 'status'], ['Queue', 'queue'], ['Attempt', 'attempt', 'number'], ['Next', 'due'], ['Last change', 'changed']];
@@ -53,10 +55,16 @@ export class TasksView {
   async load({ force } = {}) {
     // A search that is not understood shows no tasks, so that nothing can be done to the wrong ones.
     if (this.problems.length > 0) return;
-    const [page] = await Promise.all([this.source.page(this.query, this.#cursors.at(-1), LIMIT), this.#loadCounts(force)]);
+    const [page] = await Promise.all([this.source.page(this.query, this.#cursors.at(-1), LIMIT, this.#column()), this.#loadCounts(force)]);
     this.page = page;
     const ids = new Set(page.tasks.map((task) => task.id));
     for (const id of this.#selected) if (!ids.has(id)) this.#selected.delete(id);
+  }
+
+  /** The column by which a server sorts. It is no part of the query: bulk actions apply to all tasks that match. */
+  #column() {
+    const { column, falls } = SORTS[this.sort];
+    return column ? { column, reverse: this.direction !== (falls ? 'desc' : 'asc') } : {};
   }
 
   /** The counts on the tabs: those of a queue if the search names only a queue, and none for other searches. */
@@ -69,8 +77,8 @@ export class TasksView {
   }
 
   #isCounted() {
-    const { type, tag, worker, id, shard } = this.query;
-    return this.problems.length === 0 && !type && !tag && !worker && !id && !shard;
+    const { type, tag, worker, id, shard, text, any, none, since, until } = this.query;
+    return this.problems.length === 0 && !type && !tag && !worker && !id && !shard && !text && !any && !none && since === undefined && until === undefined;
   }
 
   #counts() {
@@ -115,7 +123,7 @@ export class TasksView {
     };
     return h('form', { class: 'tools-line', role: 'search', on: { submit } },
       h('label', { class: 'search' }, icon('search'), h('span', { class: 'sr-only' }, 'Search tasks'),
-        h('input', { id: 'search', name: 'q', type: 'search', value: this.search, placeholder: 'id, type:resize, queue:bulk, tag:vip, worker:w-1, status:failed', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off' }), h('kbd', { 'aria-hidden': 'true' }, '/')),
+        h('input', { id: 'search', name: 'q', type: 'search', value: this.search, placeholder: 'id, type:resize, queue:bulk,mail, -tag:vip, worker:w-*, status:failed, since:2h', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off' }), h('kbd', { 'aria-hidden': 'true' }, '/')),
       select('Shard', this.shard, [['', 'All shards'], ...SHARDS.map((shard) => [shard, `Shard ${shard}`])], (shard) => go('tasks', { ...this.#params(), shard: shard || undefined })),
       select('Order', this.sort, Object.entries(SORTS).map(([name, { label }]) => [name, label]), (sort) => this.#order(sort)),
       h('span', { class: 'tools-end' },
@@ -241,9 +249,10 @@ export class TasksView {
       page.total !== undefined && plural(page.total, 'task'),
       page.total === undefined && plural(page.tasks.length, 'task'),
       page.all !== undefined && page.total === undefined && `of ${number(page.all)}`,
-      page.examined > page.tasks.length && `${number(page.examined)} checked`,
+      !page.sorted && page.examined > page.tasks.length && `${number(page.examined)} checked`,
+      page.sorted && `the first by ${SORTS[this.sort].label.toLowerCase()} ${page.sorted.complete ? `of all ${number(page.sorted.among)}` : `among the newest ${number(page.sorted.among)}; more match, and there is no index for this order`}`,
       this.sort === 'listed' ? ORDERS[page.order] : undefined,
-      this.sort !== 'listed' && (page.next || at > 1) && `sorted by ${SORTS[this.sort].label.toLowerCase()} within this page`,
+      this.sort !== 'listed' && !page.sorted && (page.next || at > 1) && `sorted by ${SORTS[this.sort].label.toLowerCase()} within this page`,
     ].filter(Boolean).join(' · ');
     return h('nav', { class: 'pager', 'aria-label': 'Pages' },
       h('span', { class: 'note' }, notes),

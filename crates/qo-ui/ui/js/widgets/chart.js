@@ -2,7 +2,7 @@
 // readers.
 
 import { h } from '../dom.js';
-import { clockTime, number } from '../format.js';
+import { clockTime, duration, number } from '../format.js';
 
 /**
  * @param {{at: number}[]} bars
@@ -20,6 +20,31 @@ export function barChart(bars, series, { label, width, span }) {
   return h('figure', { class: 'chart', role: 'img', 'aria-label': label },
     h('div', { class: 'chart-area', 'aria-hidden': 'true' },
       h('div', { class: 'chart-scale' }, h('span', {}, number(top)), h('span', {}, top % 2 === 0 ? number(top / 2) : ''), h('span', {}, '0')),
+      h('div', { class: 'chart-bars' }, columns)),
+    h('div', { class: 'chart-axis', 'aria-hidden': 'true' }, marks));
+}
+
+/**
+ * Percentiles over time: a column for each step, from zero to the 95th percentile, with marks at the 50th and 99th.
+ * @param {{at: number, latencies: object}[]} bars
+ */
+export function percentileChart(bars, phase, { label, width, span }) {
+  const found = bars.map((bar) => bar.latencies[phase]);
+  const top = niceTop(Math.max(...found.map((one) => one?.p99 ?? 0), 1));
+  const height = (value) => `${Math.min((value / top) * 100, 100)}%`;
+  const columns = bars.map((bar, index) => {
+    const one = found[index];
+    const when = `${clockTime(bar.at, span)} to ${clockTime(bar.at + width, span)}`;
+    if (!one) return h('div', { class: 'bar', title: `${when}: nothing measured` }, h('div', { class: 'segment none' }));
+    return h('div', { class: 'bar percentiles', title: `${when}: p50 ${duration(one.p50)}, p95 ${duration(one.p95)}, p99 ${duration(one.p99)}, of ${number(one.count)}` },
+      h('div', { class: 'percentile p95', style: { height: height(one.p95) } }),
+      h('div', { class: 'percentile p50', style: { height: height(one.p50) } }),
+      h('div', { class: 'percentile p99', style: { bottom: height(one.p99) } }));
+  });
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => h('span', {}, clockTime(bars[0].at + share * span, span)));
+  return h('figure', { class: 'chart', role: 'img', 'aria-label': label },
+    h('div', { class: 'chart-area', 'aria-hidden': 'true' },
+      h('div', { class: 'chart-scale' }, h('span', {}, duration(top)), h('span', {}, duration(top / 2)), h('span', {}, '0')),
       h('div', { class: 'chart-bars' }, columns)),
     h('div', { class: 'chart-axis', 'aria-hidden': 'true' }, marks));
 }

@@ -349,7 +349,7 @@ test('a worker is asked to be quiet, and to stop', async () => {
   const stored = async () => JSON.parse(await stage.s3.get(stage.bucket, key));
   await row.getByRole('button', { name: 'Quiet' }).click();
   await inDialog(page, 'Quiet the worker');
-  await row.getByText('quiet').waitFor();
+  await row.getByText('quiet', { exact: true }).waitFor();
   const { request, unknown } = await stored();
   assert.deepEqual([request.action, request.by, unknown], ['quiet', 'dashboard', { kept: true }]);
   await row.getByRole('button', { name: 'Stop' }).click();

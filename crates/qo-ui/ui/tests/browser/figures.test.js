@@ -140,3 +140,35 @@ test('one refresh with 3,000 tasks of 40 KB takes less than 300 KB', async (t) =
   await closePage(page);
   large.stop();
 });
+
+test('a column sorts the newest thousand tasks, and says that more match', async () => {
+  const page = await openAt('#/tasks?q=queue:gamma');
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  await page.locator('.tasks-table thead').getByRole('button', { name: 'Type' }).click();
+  await shows(page, 'the first by type among the newest 1,000; more match, and there is no index for this order', '.pager');
+  const types = () => page.locator('.tasks-table .type-cell').allInnerTexts();
+  // Fifty rows would show several types if only the page were sorted.
+  assert.deepEqual(new Set(await types()), new Set(['type_0']));
+  await page.locator('.tasks-table thead').getByRole('button', { name: 'Type' }).click();
+  await until('the order is turned around', async () => new Set(await types()).has('type_6'));
+  assert.deepEqual(new Set(await types()), new Set(['type_6']));
+  assert.equal(await page.getByRole('button', { name: 'Next page' }).isDisabled(), true);
+  // A bulk action still finds everything that matches.
+  await page.getByRole('button', { name: 'Cancel all…' }).click();
+  await shows(page, `${model.queues.gamma.pending.toLocaleString('en')} tasks match`, 'dialog');
+  await page.keyboard.press('Escape');
+  await closePage(page);
+});
+
+test('a search has alternatives, prefixes and exclusions, and an action hits only what they leave', async () => {
+  const page = await openAt(`#/tasks?q=${encodeURIComponent('type:type_1,type_2 -queue:alpha,bet* since:1h')}`);
+  await page.locator('.tasks-table tbody tr').nth(49).waitFor();
+  assert.deepEqual(new Set(await page.locator('.tasks-table .queue-cell').allInnerTexts()), new Set(['gamma']));
+  assert.deepEqual(new Set(await page.locator('.tasks-table .type-cell').allInnerTexts()), new Set(['type_1', 'type_2']));
+  await page.getByRole('button', { name: 'Cancel all…' }).click();
+  const expected = Array.from({ length: TASKS }, (_, index) => index).filter((index) => index % 3 === 2 && [1, 2].includes(index % 7)).length;
+  await shows(page, `${expected.toLocaleString('en')} tasks match`, 'dialog');
+  await shows(page, 'not in queue alpha or bet…', 'dialog');
+  await page.keyboard.press('Escape');
+  await closePage(page);
+});

@@ -36,7 +36,8 @@ for (const [name, open] of Object.entries(SOURCES)) {
     for (const [search, why] of [
       ['tpye:oops', 'Unknown qualifier tpye:'],
       ['oops', 'oops is not a prefix of an id'],
-      ['-type:cancel_me', 'a search cannot exclude tasks'],
+      ['-text:timeout', 'a search can exclude only type:'],
+      ['-cancel_me', 'is not a prefix of an id'],
       ['error:timeout', 'Unknown qualifier error:'],
       ['type:a type:b', 'type: is given twice'],
       ['status:failed status:due', 'status: is given twice'],

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { activityOf, countedActivity, percentiles } from '../../js/activity.js';
+import { activityOf, countedActivity, percentiles, together } from '../../js/activity.js';
 import { errorPattern, groupFailures } from '../../js/failures.js';
 import * as format from '../../js/format.js';
 import { canonical, elements, fields, floatText, isJson } from '../../js/json/scan.js';
@@ -67,7 +67,7 @@ test('searches are parsed and invalid parts are reported', () => {
   assert.deepEqual(parseSearch('type:resize tag:"two words" status:failed,due 55AB').query, { statuses: ['failed', 'due'], type: 'resize', tag: 'two words', id: '55ab' });
   assert.deepEqual(parseSearch('').query, { statuses: [] });
   for (const [text, named] of [['colour:red', 'colour'], ['hello', 'hello'], ['status:done', 'done'], ['shard:10', 'shard'], ['type:', 'type'],
-    ['-type:x', 'exclude'], ['type:a type:b', 'twice'], ['55 66', 'twice'], ['status:failed status:due', 'twice'], ['tag:"a', 'quotation'], ['shard:a id:55', 'shard a']]) {
+    ['-text:x', 'exclude'], ['-oops', 'oops'], ['type:*', 'star'], ['type:a*b', 'star'], ['type:a,', 'empty'], ['since:soon', 'time'], ['since:1h until:2h', 'before'], ['-type:a -type:b', 'twice'], ['type:a type:b', 'twice'], ['55 66', 'twice'], ['status:failed status:due', 'twice'], ['tag:"a', 'quotation'], ['shard:a id:55', 'shard a']]) {
     const { problems } = parseSearch(text);
     assert.ok(problems.length === 1 && problems[0].includes(named), `${text}: ${problems}`);
   }
@@ -351,4 +351,36 @@ test('encrypted payloads and errors show the name of their key', () => {
   const changes = difference('{"a":1}', `{"a":1,"output":${sealed}}`);
   assert.deepEqual(changes.map(({ path, after }) => [path, shownValue(after)]), [['output', 'encrypted with key 2026-11']]);
   assert.match(problemOf({ input: sealed, tags: '' }), /encrypted/);
+});
+
+test('percentiles of several steps are weighted by what was measured', () => {
+  const step = (count, ms) => ({ count, p50_ms: ms, p95_ms: 2 * ms, p99_ms: 3 * ms, max_ms: 4 * ms });
+  assert.equal(together(undefined, undefined), undefined);
+  const one = together(undefined, step(1, 10));
+  assert.deepEqual(one, { count: 1, p50: 10, p95: 20, p99: 30, max: 40 });
+  assert.deepEqual(together(one, step(3, 30)), { count: 4, p50: 25, p95: 50, p99: 75, max: 120 });
+  assert.equal(together(one, undefined), one);
+});
+
+test('searches know alternatives, prefixes, exclusions and times', () => {
+  const now = Date.parse('2026-11-18T12:00:00Z');
+  const task = (more) => ({ id: '55ab', shard: '5', status: 'failed', available_at: 0, created_at: now - 60_000, task_type: 'mail_send', queue: 'bulk', tags: ['eu', 'vip'], worker_id: 'w-1', ...more });
+  const finds = (text, more = {}) => {
+    const { query, problems } = parseSearch(text, now);
+    assert.deepEqual(problems, [], text);
+    return matches(query, task(more), now);
+  };
+  for (const text of ['type:mail_send', 'type:mail*', 'type:other,mail_send', 'type:other,mail*', '-type:other', '-type:other*', 'tag:us,eu', '-tag:us', 'worker:w-*', 'queue:bulk,mail -queue:mail',
+    'status:failed -type:resize*', '-status:completed,cancelled', 'since:2m', 'until:30s', 'since:2026-11-18 until:2026-11-19', 'since:2026-11-18T11:58:00Z']) {
+    assert.ok(finds(text), text);
+  }
+  for (const text of ['type:mail', 'type:other,resize', 'type:send*', '-type:mail_send', '-type:mail*', '-type:other,mail_send', '-tag:vip', 'worker:x*', '-status:failed', 'since:30s', 'until:2m', 'until:2026-11-18']) {
+    assert.ok(!finds(text), text);
+  }
+  assert.ok(!finds('worker:w*', { worker_id: undefined }) && finds('-worker:w*', { worker_id: undefined }), 'a task that nobody has run');
+  assert.ok(finds('tag:"a,b*"', { tags: ['a,b*'] }), 'a quoted tag is meant literally');
+  // One plain name is a condition that sources know.
+  assert.deepEqual(parseSearch('type:a queue:b').query, { statuses: [], type: 'a', queue: 'b' });
+  const words = describe(parseSearch('type:a,b* -queue:c -status:failed since:1h', now).query);
+  assert.equal(words, 'tasks of every status of type a or b… not in queue c not failed submitted since 2026-11-18T11:00:00.000Z');
 });

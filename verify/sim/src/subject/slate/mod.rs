@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_broker::{BrokerEngine, SlateConfig};
-use qo_check::StoredVersion;
+use qo_check::{StoredVersion, TURNS};
 use qo_core::keys::BROKER_KEY;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
@@ -89,6 +89,10 @@ impl Subject for Slate {
 
     fn groups_changes(&self) -> bool {
         true
+    }
+
+    fn turns_max(&self) -> Option<u32> {
+        Some(TURNS)
     }
 
     fn endures(&self, kind: FaultKind) -> bool {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use qo::TaskType;
+use qo_core::webhook::delivery::TASK_TYPE;
 
 use crate::args::worker::WorkerArgs;
 use crate::config::ConfigSection;
 use crate::failure::Failure;
 use crate::handlers::exec::CommandLine;
 
-use super::sources::Sources;
+use super::sources::{Sources, switch};
 use super::wasi::WasiSettings;
 
 /// How to handle the tasks of a type.
@@ -21,6 +22,8 @@ pub(in crate::commands::worker) enum HandlerSpec {
     Http(String),
     /// Run WASI jobs.
     Wasi(Box<WasiSettings>),
+    /// Deliver the notifications of webhooks.
+    Webhooks,
 }
 
 impl HandlerSpec {
@@ -59,17 +62,33 @@ pub(super) fn handlers(
             return Err(duplicate(&task_type, "--wasi handles it, too"));
         }
     }
+    if delivers_webhooks(args, sources)? {
+        let task_type = TaskType::new(TASK_TYPE).map_err(qo::Error::from)?;
+        if handlers
+            .insert(task_type.clone(), HandlerSpec::Webhooks)
+            .is_some()
+        {
+            return Err(duplicate(&task_type, "--webhooks handles it, too"));
+        }
+    }
     if handlers.is_empty() {
         return Err(Failure::bad_input(
             "this worker has no handlers",
         )
         .hint(
             "add one for a task type, such as qo worker --exec hello=cat or --http hello=https://example.org/tasks, \
-             or --wasi for WASI jobs, \
+             or --wasi for WASI jobs, or --webhooks for notifications, \
              or in qo.toml: [worker.exec.hello] command = \"cat\"",
         ));
     }
     Ok(handlers)
+}
+
+/// Whether the worker delivers the notifications of webhooks.
+pub(super) fn delivers_webhooks(args: &WorkerArgs, sources: Sources<'_>) -> Result<bool, Failure> {
+    let flag = args.webhooks.then_some(true);
+    let set = sources.one(flag, "QO_WEBHOOKS", "webhooks", switch)?;
+    Ok(set.unwrap_or(false))
 }
 
 fn handlers_from_file(

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use qo::{IndexMode, QueueName, Shard, TaskType, WorkerId};
+use qo_core::webhook::delivery::QUEUE;
 
 use crate::args::values;
 use crate::args::worker::{WorkerArgs, concurrency, kill_grace, log_size, size};
@@ -21,7 +22,7 @@ use crate::handlers::exec::KILL_GRACE_DEFAULT;
 use crate::handlers::output::OUTPUT_DEFAULT_MAX_BYTES;
 
 pub(super) use self::handlers::HandlerSpec;
-use self::handlers::handlers;
+use self::handlers::{delivers_webhooks, handlers};
 use self::sources::{Sources, parsed, switch};
 pub(super) use self::wasi::WasiSettings;
 
@@ -32,7 +33,7 @@ const CONCURRENCY_DEFAULT: usize = 10;
 const SHUTDOWN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The keys of `[worker]`.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "all_queues",
     "allow_private_addresses",
     "concurrency",
@@ -51,6 +52,7 @@ const KEYS: [&str; 18] = [
     "shards",
     "shutdown_timeout",
     "wasi",
+    "webhooks",
 ];
 
 /// Settings of a worker.
@@ -102,7 +104,7 @@ impl WorkerSettings {
             .unwrap_or(SHUTDOWN_TIMEOUT_DEFAULT);
         Ok(Self {
             id: sources.one(args.id.clone(), "QO_WORKER_ID", "id", parsed)?,
-            queues: sources.queues(args)?,
+            queues: with_deliveries(sources.queues(args)?, delivers_webhooks(args, sources)?)?,
             shards: sources.many(&args.shards, "QO_SHARDS", "shards", parsed)?,
             concurrency: sources
                 .one(
@@ -144,6 +146,15 @@ impl WorkerSettings {
             handlers: handlers(args, sources)?,
         })
     }
+}
+
+/// Adds the queue of deliveries to those that the worker serves, if it delivers and does not serve all of them.
+fn with_deliveries(mut queues: Vec<QueueName>, delivers: bool) -> Result<Vec<QueueName>, Failure> {
+    let deliveries = QueueName::new(QUEUE).map_err(qo::Error::from)?;
+    if delivers && !queues.is_empty() && !queues.contains(&deliveries) {
+        queues.push(deliveries);
+    }
+    Ok(queues)
 }
 
 #[cfg(test)]
@@ -301,6 +312,36 @@ mod tests {
         let twice = ["--wasi", "--exec", "wasi=cat"];
         let bad = resolve(&twice, &[], "").unwrap_err();
         assert!(bad.message.contains("two handlers for type wasi"), "{bad}");
+    }
+
+    #[test]
+    fn webhooks_are_delivered_by_flag_variable_or_key() {
+        let queues = |words: &[&str], variables: &[(&str, &str)], file: &str| {
+            let queues = resolve(words, variables, file).unwrap().queues;
+            queues.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(queues(&["--webhooks"], &[], ""), ["default", "webhooks"]);
+        assert_eq!(
+            queues(&CAT, &[("QO_WEBHOOKS", "yes")], ""),
+            ["default", "webhooks"]
+        );
+        assert_eq!(
+            queues(&CAT, &[], "webhooks = true"),
+            ["default", "webhooks"]
+        );
+        assert_eq!(
+            queues(&CAT, &[("QO_WEBHOOKS", "no")], "webhooks = true"),
+            ["default"]
+        );
+        let words = ["--webhooks", "--queue", "webhooks"];
+        assert_eq!(queues(&words, &[], ""), ["webhooks"]);
+        assert!(queues(&["--webhooks", "--all-queues"], &[], "").is_empty());
+        let twice = ["--webhooks", "--exec", "qo.webhook=cat"];
+        let bad = resolve(&twice, &[], "").unwrap_err();
+        assert!(
+            bad.message.contains("two handlers for type qo.webhook"),
+            "{bad}"
+        );
     }
 
     #[test]
