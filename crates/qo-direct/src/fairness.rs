@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use qo_core::keys::{Key, READY_PREFIX};
-use qo_core::{FairnessGroup, QueueName, QueueSettings, Task, TaskType, Timestamp};
+use qo_core::{FairnessGroup, QueueName, QueueSettings, Task, TaskId, TaskType, Timestamp};
 
 use super::{DirectEngine, IndexMode, lock};
 
@@ -34,6 +34,8 @@ const STEP_MS: u64 = 1_000;
 const RANK_MAX_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// How long what was seen at the front of the index is used.
 const FRONT_FRESH: Duration = Duration::from_secs(1);
+/// How long a submit may take to write the entry of its task. A submit that failed does not write it at all.
+const UNPUBLISHED_MAX: Duration = Duration::from_mins(1);
 /// The most classes, and the most ranks of one class, that are remembered. At the limit they are forgotten.
 const CLASSES_MAX: usize = 1_000;
 const RANKS_MAX: usize = 100_000;
@@ -57,15 +59,21 @@ struct Class {
     front: Option<Timestamp>,
     /// The last ranks of groups; for delayed tasks by the minute in which they are due.
     last: BTreeMap<(Option<u64>, FairnessGroup), Timestamp>,
+    /// The tasks that have a rank and no entry yet, and when they got it.
+    unpublished: BTreeMap<TaskId, Duration>,
 }
 
 impl Class {
     fn saw_front(&mut self, at: Duration, front: Option<Timestamp>) {
         self.looked_at = Some(at);
         self.front = front;
+        self.unpublished
+            .retain(|_, ranked_at| at < *ranked_at + UNPUBLISHED_MAX);
         match front {
             // What is before the front has been served.
             Some(front) => self.last.retain(|_, last| *last >= front),
+            // The index is empty only because the entries are still to be written.
+            None if !self.unpublished.is_empty() => {}
             None => self.last.retain(|(minute, _), _| minute.is_some()),
         }
         if self.last.len() > RANKS_MAX {
@@ -108,7 +116,21 @@ impl DirectEngine {
         let weight = settings.group_weights.get(group).copied().unwrap_or(1);
         let mut classes = lock(&self.shared.ranks.classes);
         let class = classes.entry(name).or_default();
+        class
+            .unpublished
+            .insert(task.id, self.runtime().monotonic());
         Some(class.next(group, task.available_at, task.created_at, weight))
+    }
+
+    /// Records that the entry of a new task was written, or that the task has to wait for another one with its ordering key.
+    pub(super) fn rank_is_published(&self, task: &Task) {
+        if task.fairness_rank.is_none() {
+            return;
+        }
+        let name = (task.queue.clone(), task.task_type.clone(), task.priority);
+        if let Some(class) = lock(&self.shared.ranks.classes).get_mut(&name) {
+            class.unpublished.remove(&task.id);
+        }
     }
 
     /// Lists the front of an index, unless it is known. If that fails, the last known one is used: the order of tasks is not worth an error.
@@ -181,6 +203,13 @@ mod tests {
         class.saw_front(Duration::from_secs(2), Some(at(5)));
         let eve = "eve".parse().unwrap();
         assert_eq!(class.next(&eve, later, later, 1), at(5));
+        // Their entries are still to be written, so an empty index says nothing.
+        let id = TaskId::from_bytes([1; 16]);
+        class.unpublished.insert(id, Duration::from_secs(2));
+        class.saw_front(Duration::from_millis(2_500), None);
+        assert_eq!(class.next(&eve, later, later, 1), later);
+        assert_eq!(class.next(&ada, later, later, 1), at(1_004_000));
+        class.unpublished.remove(&id);
         // Nothing waits any more.
         class.saw_front(Duration::from_secs(3), None);
         assert_eq!(class.next(&ada, later, later, 1), later);

@@ -176,7 +176,12 @@ impl DirectEngine {
             // A new worker gets its share of the work immediately.
             cache.refreshed_at = None;
         }
-        self.refresh_peers_if_due().await;
+        // Maintenance may have begun a refresh before the worker was there. A worker whose rank is unknown takes tasks in random order, so it
+        // waits for its own.
+        let _refreshing = self.shared.peers.refreshing.lock().await;
+        if self.is_peer_refresh_due() {
+            self.refresh_peers().await;
+        }
     }
 
     /// Forgets a worker that was removed, and takes it off the roster if it is one of this process.
@@ -224,9 +229,13 @@ impl DirectEngine {
         let Ok(_refreshing) = self.shared.peers.refreshing.try_lock() else {
             return;
         };
-        if !self.is_peer_refresh_due() {
-            return;
+        if self.is_peer_refresh_due() {
+            self.refresh_peers().await;
         }
+    }
+
+    /// Refreshes the roster. The caller holds the lock of refreshes.
+    async fn refresh_peers(&self) {
         // A failed refresh is not repeated at once either.
         let now = self.runtime().monotonic();
         lock(&self.shared.peers.cache).refreshed_at = Some(now);

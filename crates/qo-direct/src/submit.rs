@@ -182,6 +182,7 @@ impl DirectEngine {
         if submitted.task.attempt == 0 {
             self.publish(&submitted.task).await;
         }
+        self.rank_is_published(&submitted.task);
         if !submitted.duplicate {
             self.shared.watchers.notify("submit", &submitted.task);
         }

@@ -75,6 +75,7 @@ impl DirectEngine {
         if task.attempt == 0 && task.ordering_line().as_ref() != Some(line) {
             self.publish(task).await;
         }
+        self.rank_is_published(task);
         if !submitted.duplicate {
             self.shared.watchers.notify("submit", task);
         }

@@ -481,3 +481,54 @@ async fn claims_do_not_wait_for_the_records_of_other_workers() {
     let took = bucket.runtime.monotonic().saturating_sub(began);
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
+
+/// A store that takes long to return the roster.
+#[derive(Debug)]
+struct SlowRoster {
+    objects: Arc<dyn ObjectStore>,
+    runtime: Arc<dyn Runtime>,
+}
+
+#[async_trait::async_trait]
+impl StoreLayer for SlowRoster {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.objects.as_ref()
+    }
+
+    async fn get_opts(
+        &self,
+        location: &Path,
+        options: object_store::GetOptions,
+    ) -> Result<object_store::GetResult> {
+        if location.as_ref() == ROSTER_KEY {
+            self.runtime.sleep(Duration::from_secs(2)).await;
+        }
+        self.objects.get_opts(location, options).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_starts_takes_tasks_in_their_order() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine_on(Arc::new(LayeredStore(SlowRoster {
+        objects: bucket.counted(),
+        runtime: bucket.runtime.clone(),
+    })));
+    let mut submitted = Vec::new();
+    for _ in 0..20 {
+        submitted.push(engine.submit(request()).await.unwrap().task.id);
+        bucket.runtime.sleep(Duration::from_millis(5)).await;
+    }
+    // Maintenance refreshes the roster when the worker registers.
+    let maintenance = Maintenance::spawn(engine.clone(), MaintenanceConfig::default());
+    bucket.runtime.sleep(Duration::from_secs(1)).await;
+    let name: WorkerId = "worker".parse().unwrap();
+    beat(&engine, &name).await;
+    let claiming = ClaimRequest::new(name, vec!["noop".parse().unwrap()]);
+    let mut claimed = Vec::new();
+    while claimed.len() < submitted.len() {
+        claimed.push(engine.claim(&claiming).await.unwrap()[0].id);
+    }
+    assert_eq!(claimed, submitted);
+    maintenance.stop().await;
+}
