@@ -44,7 +44,7 @@ mod index;
 mod index_gc;
 mod init;
 mod lease_reaper;
-mod left_alone;
+mod quarantine;
 mod limits;
 mod list;
 mod list_newest;
@@ -102,7 +102,7 @@ use self::documents::Documents;
 use self::fairness::Ranks;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
-use self::left_alone::LeftAlone;
+use self::quarantine::Quarantine;
 use self::limits::Limits;
 use self::names::Names;
 use self::ordering::LineLocks;
@@ -138,7 +138,7 @@ struct EngineShared {
     ready_cache: ReadyCache,
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
-    left_alone: LeftAlone,
+    quarantine: Quarantine,
     limits: Limits,
     line_locks: LineLocks,
     names: Names,
@@ -182,7 +182,7 @@ impl DirectEngine {
                 ready_cache: ReadyCache::default(),
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
-                left_alone: LeftAlone::default(),
+                quarantine: Quarantine::default(),
                 limits: Limits::default(),
                 line_locks: LineLocks::default(),
                 names: Names::default(),
