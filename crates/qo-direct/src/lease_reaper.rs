@@ -37,7 +37,7 @@ use qo_store::StoreError;
 use qo_store::client::{PAGE_LIMIT_MAX, Page};
 use qo_store::runtime::RuntimeExt;
 
-use super::dealing::Rank;
+use super::assignment::Rank;
 use super::peers::Standing;
 use super::repair::{LeaseEntry, LeaseEntryState};
 use super::{DirectEngine, StoredTask, lock};

@@ -29,7 +29,7 @@ mod claim;
 mod config;
 #[cfg(test)]
 mod dashboard_vectors;
-mod dealing;
+mod assignment;
 mod doctor;
 mod documents;
 mod engine_impl;

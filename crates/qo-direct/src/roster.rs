@@ -10,7 +10,7 @@ use qo_core::{OpId, QueueName, Shard, TaskType, Timestamp, WorkerId};
 use qo_engine::api::WorkerInfo;
 use serde::{Deserialize, Serialize};
 
-use super::dealing::{Rank, ShardRanks};
+use super::assignment::{Rank, ShardRanks};
 
 /// What a worker serves. Most workers of a fleet have the same profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
