@@ -120,7 +120,7 @@ impl DirectEngine {
         sink: &mut ClaimSink<'_>,
     ) -> Result<Option<Timestamp>, EngineError> {
         self.limit_rules().await?;
-        self.look_at_gates().await?;
+        self.recheck_full_limits().await?;
         let mode = self.config().index_mode;
         if mode == IndexMode::LogScan {
             self.claim_by_scan(request, sink).await?;
@@ -158,7 +158,7 @@ impl DirectEngine {
                 let next = [
                     self.next_promotion(),
                     self.next_relist(&names),
-                    self.next_gate(),
+                    self.next_limit_check(),
                 ];
                 return Ok(next.into_iter().flatten().min());
             }
@@ -213,9 +213,9 @@ impl DirectEngine {
                 .map(|name| self.ready_list(name, &request.worker)),
         )
         .await?;
-        if self.has_gates() {
+        if self.any_limit_full() {
             for list in &lists {
-                list.drop_entries(|entry| self.is_gated(entry));
+                list.drop_entries(|entry| self.waits_for_limit(entry));
             }
         }
         // Entries that are not taken stay cached for the next claim.

@@ -173,8 +173,8 @@ impl DirectEngine {
             }
         }
         let listed_count = entries.len();
-        if self.has_gates() {
-            entries.retain(|entry| !self.is_gated(entry));
+        if self.any_limit_full() {
+            entries.retain(|entry| !self.waits_for_limit(entry));
         }
         let has_skipped = entries.len() < listed_count;
         let is_empty = entries.is_empty();
@@ -269,10 +269,10 @@ impl DirectEngine {
 
 impl ReadyList {
     /// Passes over some of the cached entries, until a limit has room again.
-    pub(super) fn drop_entries(&self, is_gated: impl Fn(&IndexEntry) -> bool) {
+    pub(super) fn drop_entries(&self, waits_for_limit: impl Fn(&IndexEntry) -> bool) {
         let mut cached = lock(&self.cached);
         let before = cached.entries.len();
-        cached.entries.retain(|entry| !is_gated(entry));
+        cached.entries.retain(|entry| !waits_for_limit(entry));
         cached.skipped |= cached.entries.len() < before;
     }
 
