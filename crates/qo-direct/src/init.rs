@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use qo_engine::payload::digest;
 
-use super::in_use;
+use super::recent_use;
 
 /// The methods that the dashboard uses from a browser.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
@@ -266,7 +266,7 @@ async fn versioning(
         let detail = "versioning was not changed; each task carries its own history";
         return step_result(InitOutcome::Skipped, detail);
     }
-    match in_use::recent_use(store, now).await {
+    match recent_use::recent_use(store, now).await {
         Ok(None) => {}
         Ok(Some(used)) => {
             let detail = format!(
@@ -310,7 +310,7 @@ async fn versioning(
         Ok(()) => "versioning was switched back; the bucket is usable without it if it passes the probe at the next start".to_owned(),
         Err(error) => format!("versioning COULD NOT be switched back ({error}): do not use this bucket until it is"),
     };
-    let written = in_use::written_meanwhile(store, now).await;
+    let written = recent_use::written_meanwhile(store, now).await;
     let detail = format!("with versioning on, {problem} ({restored}){written}");
     step_result(InitOutcome::Refused, detail)
 }

@@ -39,7 +39,7 @@ mod fairness;
 pub mod fuzz;
 mod history;
 mod idempotency;
-mod in_use;
+mod recent_use;
 mod index;
 mod index_gc;
 mod init;

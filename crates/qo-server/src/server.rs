@@ -190,7 +190,7 @@ impl Server {
         let mut stop = std::pin::pin!(stop);
         // Only the process that serves the queue fires; a standby waits.
         let mut schedules = Box::pin(ScheduleDriver::new(app.queue.clone()).run());
-        let mut counters = Box::pin(activity::keep(&app));
+        let mut counters = Box::pin(activity::save_periodically(&app));
         loop {
             let accepted = tokio::select! {
                 biased;

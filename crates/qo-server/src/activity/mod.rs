@@ -3,11 +3,11 @@
 //! The engine reports each durable change ([`qo_engine::Measurement`]), whoever made it in this process. The leader of brokers or of a
 //! cluster makes all changes of the queue. In direct mode other processes change tasks, too, and the counters do not see them.
 //! The metrics begin anew with the process. The counters of the last hour, day and week are stored now and then, and continued by the next
-//! process ([`keeper`]).
+//! process ([`store`]).
 //!
 //! Memory is bounded: 64 combinations of queue and type have counters of their own, the others share one named `other`.
 
-mod keeper;
+mod store;
 mod latencies;
 mod saved;
 mod slots;
@@ -19,8 +19,8 @@ use qo_core::{QueueName, TaskType, Timestamp};
 use qo_engine::{End, Measurement, MeasurementKind};
 use qo_remote::wire::activity::{ActivityPoint, ActivityResponse, Coverage, Period, TypeActivity};
 
-pub use self::keeper::ActivityStore;
-pub(crate) use self::keeper::{keep, save};
+pub use self::store::ActivityStore;
+pub(crate) use self::store::{save, save_periodically};
 use self::saved::SavedActivity;
 use self::slots::{Slot, Slots, begin, first};
 use crate::metrics::{Histogram, PrometheusText};

@@ -77,7 +77,7 @@ impl ActivityStore {
 }
 
 /// Takes over the counters when this process begins to serve, and stores them now and then. Runs until it is dropped.
-pub(crate) async fn keep(app: &App) {
+pub(crate) async fn save_periodically(app: &App) {
     let Some(store) = &app.activity_store else {
         return std::future::pending().await;
     };
