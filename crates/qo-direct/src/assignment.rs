@@ -309,7 +309,10 @@ mod tests {
         let too_many = added(0, None, 4_000);
         let counted_again = added(70, None, 5);
         for added in [too_many, counted_again] {
-            assert_eq!(assign(Rank { rank, count }, 4, added), Assignment::Everybody);
+            assert_eq!(
+                assign(Rank { rank, count }, 4, added),
+                Assignment::Everybody
+            );
         }
     }
 
@@ -321,7 +324,8 @@ mod tests {
             for rank in 0..count {
                 let from = batch * 1_000;
                 let assigned = assign(Rank { rank, count }, 4, added(from, None, from + 1_000));
-                woken[usize::try_from(rank).unwrap()] += u32::from(matches!(assigned, Assignment::Share(_)));
+                woken[usize::try_from(rank).unwrap()] +=
+                    u32::from(matches!(assigned, Assignment::Share(_)));
             }
         }
         assert!(woken.iter().all(|times| *times == 2), "{woken:?}");
@@ -352,7 +356,10 @@ mod tests {
             .collect();
         assert_eq!(assignments[5], Assignment::Share(TaskShare::ALL));
         assert_eq!(assignments[6], Assignment::Backup);
-        let others = assignments.iter().filter(|assigned| **assigned == Assignment::Others).count();
+        let others = assignments
+            .iter()
+            .filter(|assigned| **assigned == Assignment::Others)
+            .count();
         assert_eq!(others, 8);
     }
 }

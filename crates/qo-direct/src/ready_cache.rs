@@ -16,7 +16,7 @@ use qo_engine::EngineError;
 use qo_store::client::Page;
 
 use self::relist::ListReason;
-use super::assignment::{TaskShare, Rank, ShardRanks, start_key, starting_point};
+use super::assignment::{Rank, ShardRanks, TaskShare, start_key, starting_point};
 use super::page_share::PageShare;
 use super::signal_record::ready_topic;
 use super::{DirectEngine, lock};

@@ -16,7 +16,7 @@ use qo_core::{Timestamp, WorkerId};
 use qo_store::runtime::RuntimeExt;
 
 use super::{ReadyList, ReadyListName};
-use crate::assignment::{Added, Assignment, TaskShare, Rank, ShardRanks, assign};
+use crate::assignment::{Added, Assignment, Rank, ShardRanks, TaskShare, assign};
 use crate::peers::Standing;
 use crate::{DirectEngine, lock};
 

@@ -7,10 +7,10 @@
 //!
 //! Memory is bounded: 64 combinations of queue and type have counters of their own, the others share one named `other`.
 
-mod store;
 mod latencies;
 mod saved;
 mod slots;
+mod store;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use qo_core::{QueueName, TaskType, Timestamp};
 use qo_engine::{End, Measurement, MeasurementKind};
 use qo_remote::wire::activity::{ActivityPoint, ActivityResponse, Coverage, Period, TypeActivity};
 
-pub use self::store::ActivityStore;
-pub(crate) use self::store::{save, save_periodically};
 use self::saved::SavedActivity;
 use self::slots::{Slot, Slots, begin, first};
+pub use self::store::ActivityStore;
+pub(crate) use self::store::{save, save_periodically};
 use crate::metrics::{Histogram, PrometheusText};
 
 /// The most combinations of queue and type.
