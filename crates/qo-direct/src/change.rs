@@ -31,7 +31,7 @@ use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
 use qo_store::runtime::RuntimeExt;
 
-use super::quarantine::REFUSALS_MAX;
+use super::unclaimable::REFUSALS_MAX;
 use super::signal_record::{LATER, ready_topic};
 use super::{DirectEngine, StoredTask, index};
 

@@ -276,7 +276,7 @@ impl DirectEngine {
                 // The sweeper quarantines a damaged record. One of a later version is for other workers.
                 tracing::warn!(task = %entry.id, %error, "skipping a task whose record cannot be read");
                 let now = self.runtime().monotonic();
-                self.shared.quarantine.add(entry.id, now);
+                self.shared.unclaimable.add(entry.id, now);
                 return ClaimOutcome::Unavailable;
             }
             Err(error) => return ClaimOutcome::Failed(error),
@@ -380,10 +380,10 @@ impl DirectEngine {
                 ClaimOutcome::NotDue(available_at)
             }
             Err(EngineError::Store(StoreError::Conflict { .. })) => {
-                if self.shared.quarantine.is_unswappable(id, &tag) {
+                if self.shared.unclaimable.is_unswappable(id, &tag) {
                     tracing::error!(error = %unswappable(id), "skipping a task that cannot be changed");
                     let now = self.runtime().monotonic();
-                    self.shared.quarantine.add(id, now);
+                    self.shared.unclaimable.add(id, now);
                 }
                 ClaimOutcome::Unavailable
             }

@@ -55,7 +55,7 @@ mod paused_queues;
 mod payload;
 mod peers;
 mod purge;
-mod quarantine;
+mod unclaimable;
 mod queue_settings;
 mod ready_cache;
 mod recent_use;
@@ -107,7 +107,7 @@ use self::names::Names;
 use self::ordering::LineLocks;
 use self::paused_queues::PausedQueues;
 use self::peers::Peers;
-use self::quarantine::Quarantine;
+use self::unclaimable::UnclaimableTasks;
 use self::queue_settings::KnownSettings;
 use self::ready_cache::ReadyCache;
 use self::scan::TaskScans;
@@ -138,7 +138,7 @@ struct EngineShared {
     ready_cache: ReadyCache,
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
-    quarantine: Quarantine,
+    unclaimable: UnclaimableTasks,
     limits: Limits,
     line_locks: LineLocks,
     names: Names,
@@ -182,7 +182,7 @@ impl DirectEngine {
                 ready_cache: ReadyCache::default(),
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
-                quarantine: Quarantine::default(),
+                unclaimable: UnclaimableTasks::default(),
                 limits: Limits::default(),
                 line_locks: LineLocks::default(),
                 names: Names::default(),

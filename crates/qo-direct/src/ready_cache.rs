@@ -261,7 +261,7 @@ impl DirectEngine {
             });
         entries
             .filter(|entry| {
-                name.includes(entry.id.shard()) && !self.shared.quarantine.contains(entry.id, now)
+                name.includes(entry.id.shard()) && !self.shared.unclaimable.contains(entry.id, now)
             })
             .collect()
     }

@@ -13,9 +13,9 @@ use qo_store::client::Tag;
 
 use super::lock;
 
-/// How long a task stays in quarantine.
-const QUARANTINE_TIME: Duration = Duration::from_mins(10);
-/// The maximum number of tasks in quarantine. At the limit, the expired ones are dropped; if there are none, all are.
+/// How long a task is skipped.
+const SKIP_TIME: Duration = Duration::from_mins(10);
+/// The maximum number of skipped tasks. At the limit, the expired ones are dropped; if there are none, all are.
 const TASKS_MAX: usize = 100_000;
 /// A task whose swap was refused this often, although every read returned the same tag, can never be changed. A correct store refuses
 /// a swap only if the tag has changed.
@@ -23,15 +23,15 @@ pub(super) const REFUSALS_MAX: u32 = 4;
 /// The maximum number of tasks whose refusals are counted.
 const REFUSED_MAX: usize = 10_000;
 
-/// The tasks in quarantine, and the refused swaps that lead there.
+/// The skipped tasks, and the refused swaps that make a task skipped.
 #[derive(Default)]
-pub(super) struct Quarantine {
+pub(super) struct UnclaimableTasks {
     until: Mutex<BTreeMap<TaskId, Duration>>,
     refused: Mutex<BTreeMap<TaskId, (Tag, u32)>>,
 }
 
-impl Quarantine {
-    /// Puts a task in quarantine from `now` on.
+impl UnclaimableTasks {
+    /// Skips a task from `now` on.
     pub(super) fn add(&self, id: TaskId, now: Duration) {
         let mut until = lock(&self.until);
         if until.len() >= TASKS_MAX {
@@ -40,10 +40,10 @@ impl Quarantine {
                 until.clear();
             }
         }
-        until.insert(id, now + QUARANTINE_TIME);
+        until.insert(id, now + SKIP_TIME);
     }
 
-    /// Whether a task is in quarantine.
+    /// Whether a task is skipped.
     pub(super) fn contains(&self, id: TaskId, now: Duration) -> bool {
         lock(&self.until).get(&id).is_some_and(|until| *until > now)
     }
@@ -73,23 +73,23 @@ mod tests {
 
     #[test]
     fn only_refusals_of_one_tag_count() {
-        let quarantine = Quarantine::default();
+        let tasks = UnclaimableTasks::default();
         let id = TaskId::from_random(1);
         for round in 0..20 {
-            assert!(!quarantine.is_unswappable(id, &tag(&round.to_string())));
+            assert!(!tasks.is_unswappable(id, &tag(&round.to_string())));
         }
         for _ in 1..REFUSALS_MAX {
-            assert!(!quarantine.is_unswappable(id, &tag("same")));
+            assert!(!tasks.is_unswappable(id, &tag("same")));
         }
-        assert!(quarantine.is_unswappable(id, &tag("same")));
+        assert!(tasks.is_unswappable(id, &tag("same")));
     }
 
     #[test]
-    fn a_task_leaves_quarantine_after_a_while() {
-        let quarantine = Quarantine::default();
+    fn a_task_is_tried_again_after_a_while() {
+        let tasks = UnclaimableTasks::default();
         let id = TaskId::from_random(1);
-        quarantine.add(id, Duration::ZERO);
-        assert!(quarantine.contains(id, Duration::from_mins(9)));
-        assert!(!quarantine.contains(id, Duration::from_mins(10)));
+        tasks.add(id, Duration::ZERO);
+        assert!(tasks.contains(id, Duration::from_mins(9)));
+        assert!(!tasks.contains(id, Duration::from_mins(10)));
     }
 }
