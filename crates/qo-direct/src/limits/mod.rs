@@ -62,15 +62,15 @@ use futures_util::{StreamExt, TryStreamExt};
 use qo_core::keys::IndexEntry;
 use qo_core::limit::{LimitUsage, LimitWait};
 use qo_core::{
-    DocumentKind, DocumentName, LeaseId, Limit, LimitRules, OpId, Status, Task, Timestamp,
+    DocumentKind, DocumentName, Json, LeaseId, Limit, LimitRules, Status, Task, Timestamp,
 };
 use qo_engine::EngineError;
-use qo_engine::api::DocumentQuery;
 use qo_store::StoreError;
 
 use self::full::FullLimits;
 use self::record::{Holder, HolderState, SlotChange, SlotOutcome};
 use self::writer::LimitWriters;
+use super::documents::ParsedDocuments;
 use super::{CLAIM_CACHE_MAX, DirectEngine, StoredTask, lock};
 
 /// How old the signal may be that shows whether the limits have changed. A busy worker does not poll it otherwise.
@@ -79,7 +79,7 @@ const SIGNAL_AGE_MAX: Duration = Duration::from_secs(3);
 /// The limits as this process knows them.
 #[derive(Default)]
 pub(super) struct Limits {
-    rules: Mutex<KnownRules>,
+    known: Mutex<KnownRules>,
     writers: LimitWriters,
     full: FullLimits,
     /// The slots that attempts of this process hold.
@@ -90,8 +90,7 @@ pub(super) struct Limits {
 struct KnownRules {
     /// When the signal was last asked for.
     asked_at: Option<Duration>,
-    versions: Vec<(DocumentName, OpId)>,
-    rules: Arc<LimitRules>,
+    limits: ParsedDocuments<LimitRules>,
 }
 
 /// The slots of a claim.
@@ -106,36 +105,21 @@ impl DirectEngine {
     /// The limits. They are read again after a signal that documents have changed, so a change takes effect within a few seconds.
     pub(super) async fn limit_rules(&self) -> Result<Arc<LimitRules>, EngineError> {
         self.poll_old_signal();
-        let query = DocumentQuery {
-            cached: true,
-            ..DocumentQuery::all(DocumentKind::Limits)
+        let documents = self.cached_documents(DocumentKind::Limits).await?;
+        let parse = |body: &Json| {
+            Limit::read(body).and_then(|limit| {
+                limit.validate()?;
+                Ok(limit)
+            })
         };
-        let documents = self.read_documents(&query).await?;
-        let versions = documents.iter();
-        let versions: Vec<_> = versions
-            .map(|document| (document.id.name.clone(), document.version))
-            .collect();
         let rules = {
-            let mut known = lock(&self.shared.limits.rules);
-            if known.versions == versions {
-                return Ok(Arc::clone(&known.rules));
+            let mut known = lock(&self.shared.limits.known);
+            let has_changed = known.limits.update(documents, parse);
+            let rules = Arc::clone(&known.limits.rules);
+            if !has_changed {
+                return Ok(rules);
             }
-            let read = documents.into_iter().filter_map(|document| {
-                let limit = Limit::read(&document.body).and_then(|limit| {
-                    limit.validate()?;
-                    Ok(limit)
-                });
-                match limit {
-                    Ok(limit) => Some((document.id.name, limit)),
-                    Err(error) => {
-                        tracing::warn!(limit = %document.id.name, %error, "ignoring a limit that cannot be read");
-                        None
-                    }
-                }
-            });
-            known.rules = Arc::new(read.collect());
-            known.versions = versions;
-            Arc::clone(&known.rules)
+            rules
         };
         let limits = &self.shared.limits;
         limits.writers.retain(|name| rules.get(name).is_some());
@@ -149,7 +133,7 @@ impl DirectEngine {
         let now = self.runtime().monotonic();
         let signal = &self.shared.signal;
         let is_old = {
-            let mut known = lock(&self.shared.limits.rules);
+            let mut known = lock(&self.shared.limits.known);
             // A process that has just started is about to list the limits.
             let asked_at = *known.asked_at.get_or_insert(now);
             let is_old = signal.polled_at().max(Some(asked_at)) <= now.checked_sub(SIGNAL_AGE_MAX);
@@ -322,7 +306,7 @@ impl DirectEngine {
         if full.is_empty() {
             return false;
         }
-        let rules = Arc::clone(&lock(&self.shared.limits.rules).rules);
+        let rules = Arc::clone(&lock(&self.shared.limits.known).limits.rules);
         let names = rules.applying(&entry.queue, &entry.task_type, entry.limit_key.as_ref());
         names.iter().any(|name| full.contains(name))
     }

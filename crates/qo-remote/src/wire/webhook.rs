@@ -90,7 +90,6 @@ pub struct WebhookTestResponse {
 
 /// The forms of requests and responses, for the API document.
 #[cfg(feature = "openapi")]
-#[allow(dead_code, reason = "only their schemas are used")]
 pub mod forms {
     use utoipa::ToSchema;
 
