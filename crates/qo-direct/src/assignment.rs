@@ -120,7 +120,7 @@ pub(super) enum Assignment {
     /// There are enough for everybody: each worker takes the tasks that it owns.
     Everybody,
     /// The worker takes a share of them.
-    TaskShare(TaskShare),
+    Share(TaskShare),
     /// The worker lists after the steal time and takes what is left: a worker with a share may be busy or gone.
     Backup,
     /// The tasks are for other workers.
