@@ -101,7 +101,7 @@ pub(super) fn read_documents<'a>(
             Ok(document) => {
                 documents.insert(id, document);
             }
-            Err(error) => tracing::warn!(%id, %error, "cannot read a document; leaving it alone"),
+            Err(error) => tracing::warn!(%id, %error, "skipping an unreadable document"),
         }
     }
     documents

@@ -234,7 +234,7 @@ impl StateMachine {
             let (rows, changes) = (Arc::clone(&self.rows), Arc::clone(&changes));
             match blocking::run(&self.pool, move || rows.write(&changes)).await {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is room");
+                    tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is space");
                     self.full.set(Part::Rows, true);
                     self.runtime.sleep(FULL_PAUSE).await;
                 }
@@ -384,9 +384,9 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
                 Ok(snapshot_of(&state, view))
             };
             match blocking::run(&self.pool, build).await {
-                // An error would stop the node. The log is kept until there is room.
+                // An error would stop the node. The log is kept until there is space.
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    tracing::error!(%error, "the disk of the rows is full: the log cannot be cut until there is room");
+                    tracing::error!(%error, "the disk of the rows is full: the log cannot be truncated until there is space");
                     self.runtime.sleep(FULL_PAUSE).await;
                 }
                 built => return built,

@@ -197,7 +197,7 @@ impl DirectEngine {
             match read {
                 Ok(_) => {}
                 Err(error @ EngineError::Store(StoreError::Corrupt { .. })) => {
-                    tracing::warn!(%error, "cannot read a document; leaving it alone");
+                    tracing::warn!(%error, "skipping an unreadable document");
                 }
                 Err(error) => return Err(error),
             }

@@ -52,7 +52,7 @@ impl DirectEngine {
         match self.submit_deliveries(after).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(task = %after.id, %error, "the task has ended, but its webhooks are not notified; the lease reaper or the sweeper will do it");
+                tracing::warn!(task = %after.id, %error, "the task has ended, but its webhooks were not notified; the lease reaper or the sweeper will notify them");
                 false
             }
         }

@@ -79,7 +79,7 @@ impl BulkJobs {
                 return Err(ApiError::new(
                     Condition::Overloaded,
                     format!(
-                        "{RUNNING_MAX} bulk operations are at work, which is the most; try again when one has ended"
+                        "{RUNNING_MAX} bulk operations are running, which is the maximum; try again when one has ended"
                     ),
                 ));
             }
@@ -109,7 +109,7 @@ impl BulkJobs {
             ApiError::new(
                 Condition::BulkNotFound { id },
                 format!(
-                    "there is no bulk operation {id}: it has ended a while ago, or the server was restarted; the same request continues what is left"
+                    "there is no bulk operation {id}: it ended a while ago, or the server was restarted; repeat the request to continue with the remaining tasks"
                 ),
             )
         })

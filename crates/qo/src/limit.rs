@@ -84,7 +84,7 @@ impl Limits {
             match info(document) {
                 Ok(limit) => limits.push(limit),
                 Err(error) => {
-                    tracing::warn!(limit = %document.id.name, %error, "leaving a limit out");
+                    tracing::warn!(limit = %document.id.name, %error, "skipping an unreadable limit");
                 }
             }
         }

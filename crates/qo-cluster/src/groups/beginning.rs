@@ -39,7 +39,7 @@ pub(super) async fn begin(group: ClusterNode) {
     }
     if let Err(error) = group.initialize().await {
         // The state of the node shows it, too.
-        tracing::error!(%error, "this node cannot begin a cluster");
+        tracing::error!(%error, "this node cannot initialize the cluster");
         return;
     }
     // The election that this began fails if the others do not run yet. The other groups follow the leader of group 0.

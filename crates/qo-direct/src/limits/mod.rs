@@ -257,7 +257,7 @@ impl DirectEngine {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(limit = %name, %error, "a slot is not returned; a claim that needs it will find out");
+                    tracing::warn!(limit = %name, %error, "a slot was not returned; the next claim that needs it will free it");
                 }
             }
         }
@@ -327,7 +327,7 @@ impl DirectEngine {
                     Ok(record) => Ok(Some((name, record.usage(&rule, self.client().now())))),
                     // One damaged record must not hide the others.
                     Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
-                        tracing::warn!(limit = %name, %error, "cannot tell what is used of a limit");
+                        tracing::warn!(limit = %name, %error, "cannot read the usage of a limit");
                         Ok(None)
                     }
                     Err(error) => Err(error),

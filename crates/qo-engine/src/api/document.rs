@@ -175,7 +175,7 @@ pub fn document_error(id: &DocumentId, rejection: DocumentRejection) -> EngineEr
 /// The error of a document that would be one too many.
 pub fn too_many_documents(kind: DocumentKind) -> EngineError {
     EngineError::BadRequest(format!(
-        "there are {} {kind} already, which is the most; remove one first",
+        "there are already {} {kind}, which is the maximum; remove one first",
         kind.documents_max()
     ))
 }

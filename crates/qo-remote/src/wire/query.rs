@@ -211,7 +211,7 @@ impl ListQuery {
             return Ok(None);
         };
         if self.cursor.is_some() {
-            let text = "a list that is sorted by a column has no pages, and so takes no cursor";
+            let text = "a list that is sorted by a column has no pages, so it takes no cursor";
             return Err(EngineError::BadRequest(text.to_owned()));
         }
         Ok(Some(ColumnOrder { column, reverse }))

@@ -88,7 +88,7 @@ async fn store(app: &App, expected: Option<BlobAddress>, request: Request) -> Ap
     let Ok(_room) = app.blob_uploads.try_acquire() else {
         return Err(ApiError::new(
             Condition::Overloaded,
-            "the server receives as many blobs as it can at the same time; try again in a moment",
+            "the server is already receiving its maximum number of blobs; try again in a moment",
         ));
     };
     let put = blobs

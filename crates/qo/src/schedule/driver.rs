@@ -79,7 +79,7 @@ impl Known {
         let schedule = match read(document) {
             Ok(schedule) => schedule,
             Err(error) => {
-                tracing::warn!(%error, "leaving a schedule alone");
+                tracing::warn!(%error, "skipping an unreadable schedule");
                 return None;
             }
         };

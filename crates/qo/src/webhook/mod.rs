@@ -138,7 +138,7 @@ impl Webhooks {
             match info(document) {
                 Ok(webhook) => webhooks.push(webhook),
                 Err(error) => {
-                    tracing::warn!(webhook = %document.id.name, %error, "leaving a webhook out");
+                    tracing::warn!(webhook = %document.id.name, %error, "skipping an unreadable webhook");
                 }
             }
         }
