@@ -22,8 +22,7 @@ use super::ordering::LinePosition;
 use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, StoredTask};
 
-/// How often one look takes candidates. Each round lists at most one page of each queue and type; the wait of the claim goes on between
-/// looks.
+/// How often one search takes candidates. Each round lists at most one page of each queue and type; between searches the claim continues to wait.
 const ROUNDS_MAX: usize = 4;
 
 /// The result of trying to claim a candidate.
@@ -196,7 +195,7 @@ impl DirectEngine {
                 None => {}
             }
         }
-        // The cache may hold more candidates, so the next look follows at once.
+        // The cache may hold more candidates, so the next search follows at once.
         Ok(Some(self.client().now()))
     }
 

@@ -399,7 +399,7 @@ impl DirectEngine {
         }
     }
 
-    /// Forgets a document of which this process no longer knows what is stored. The cached list lacks it from now on, so it is not used
+    /// Forgets a document whose stored state this process no longer knows. The cached list lacks it from now on, so it is not used
     /// again: a schedule or a setting must not disappear because one write was in doubt.
     fn forget_document(&self, id: &DocumentId) {
         let mut cache = lock(&self.shared.documents.cache);

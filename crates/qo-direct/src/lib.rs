@@ -11,7 +11,7 @@
 //! | submit | 2: task, ready entry | | | |
 //! | claim | 2: lease entry, task | 1: task | 1 per page of up to 1,000 tasks | 1 key, batched |
 //! | renew | 1: task; + 1 lease entry when the minute changes | | | |
-//! | complete, fail for good, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
+//! | complete, fail permanently, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
 //! | fail, release, snooze | 2: task, ready entry | 0 with the claim's tag | | 1 key, batched |
 //! | promotion of a delayed task that is due | 1: ready entry | | 1 per page | 1 key, batched |
 //! | page scan in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |

@@ -88,7 +88,7 @@ struct CachedPage {
     share: Option<TaskShare>,
     /// When a page last had entries for this process.
     had_own_at: Option<Timestamp>,
-    /// Whether entries were passed over because a limit has no room.
+    /// Whether entries were skipped because a limit is full.
     skipped: bool,
 }
 
@@ -203,7 +203,7 @@ impl DirectEngine {
                 cached.steal_at = Some(cached.steal_at.map_or(more_at, |at| at.min(more_at)));
             }
             if is_empty {
-                // All entries belong to other shards, cannot be read, were just claimed, or wait for a limit: go on behind them.
+                // All entries belong to other shards, cannot be read, were just claimed, or wait for a limit: continue behind them.
                 cached.after = page.next;
                 if cached.after.is_some() {
                     cached.due_at = Some(self.client().now());
@@ -268,7 +268,7 @@ impl DirectEngine {
 }
 
 impl ReadyList {
-    /// Passes over some of the cached entries, until a limit has room again.
+    /// Skips some of the cached entries, until a limit has room again.
     pub(super) fn drop_entries(&self, waits_for_limit: impl Fn(&IndexEntry) -> bool) {
         let mut cached = lock(&self.cached);
         let before = cached.entries.len();

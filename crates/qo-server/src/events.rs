@@ -6,7 +6,7 @@
 //! listener that must not miss any reads the tasks.
 //!
 //! Events are numbered, and the newest ones are kept, so that a listener whose connection broke can continue where it was. To keep them,
-//! the server goes on recording for a while after the last listener has left. Without listeners it records nothing, because the
+//! the server continues recording for a while after the last listener has left. Without listeners it records nothing, because the
 //! engine would otherwise build a notification of every change for nobody.
 
 use std::collections::VecDeque;
@@ -170,7 +170,7 @@ impl Events {
 }
 
 impl Recorded {
-    /// Begins anew after a time in which events were not recorded. The number that is left out makes the gap visible.
+    /// Starts again after a time without recording. The skipped number makes the gap visible.
     fn restart(&mut self) {
         self.events.clear();
         self.next += 1;

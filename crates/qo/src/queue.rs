@@ -368,7 +368,7 @@ impl Queue {
         Ok(self.engine.heartbeat(worker).await?)
     }
 
-    /// Asks a worker to claim no more tasks, or to finish and exit; with `None`, takes the request back. The worker learns of it with its next
+    /// Asks a worker to claim no more tasks, or to finish and exit; with `None`, withdraws the request. The worker sees it with its next
     /// heartbeat, within about 15 seconds, and the request ends with the worker. Returns its record.
     pub async fn ask_worker(
         &self,

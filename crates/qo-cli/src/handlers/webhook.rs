@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | 2xx | is completed |
 //! | 429 or 503 with `Retry-After` | waits that long |
-//! | 410 | fails for good: the receiver wants no more |
+//! | 410 | fails permanently: the receiver wants no more |
 //! | anything else, or none | is retried |
 //! | the webhook was removed | is completed without a request |
 

@@ -92,7 +92,7 @@ impl Round {
 }
 
 impl FairReady {
-    /// Sets the turns of groups per round. The round of the queue begins anew.
+    /// Sets the turns of groups per round. A new round of the queue begins.
     pub(super) fn set_weights(&mut self, queue: &QueueName, weights: Weights) {
         if weights == *self.weights(queue) {
             return;

@@ -40,7 +40,7 @@ pub enum DecodeError {
 /// | --- | --- |
 /// | 1 | records without `min_reader` |
 /// | 2 | ordering keys: an older version would run such tasks out of order |
-/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever. Keys of tasks that were moved to another queue: an older version would look for them there |
+/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held forever. Keys of tasks that were moved to another queue: an older version would look for them there |
 /// | 4 | groups: an older version would serve such tasks by their age alone, and delete index entries that it cannot read |
 pub const READER: u64 = 4;
 

@@ -164,12 +164,12 @@ impl DirectEngine {
         cached.due_at = Some(cached.due_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Remembers that an entry of a list was passed over because a limit has no room.
+    /// Remembers that an entry of a list was skipped because a limit is full.
     pub(crate) fn mark_skipped(&self, name: &ReadyListName) {
         lock(&self.shared.ready_cache.list(name).cached).skipped = true;
     }
 
-    /// Makes claims list again what was passed over, because a limit may have room.
+    /// Makes claims list skipped entries again, because a limit may have room.
     pub(crate) fn relist_skipped(&self) {
         for list in lock(&self.shared.ready_cache.lists).values() {
             let mut cached = lock(&list.cached);

@@ -1,8 +1,8 @@
-//! What happened to tasks since this process serves: counters by queue and type, for the metrics and for the dashboard.
+//! Counts what happens to tasks while this process serves, by queue and type, for the metrics and the dashboard.
 //!
 //! The engine reports each durable change ([`qo_engine::Measurement`]), whoever made it in this process. The leader of brokers or of a
 //! cluster makes all changes of the queue. In direct mode other processes change tasks, too, and the counters do not see them.
-//! The metrics begin anew with the process. The counters of the last hour, day and week are stored now and then, and continued by the next
+//! The metrics start at zero with the process. The counters of the last hour, day and week are stored periodically, and continued by the next
 //! process ([`store`]).
 //!
 //! Memory is bounded: 64 combinations of queue and type have counters of their own, the others share one named `other`.
@@ -217,7 +217,7 @@ impl Activity {
             ),
             (
                 "qo_tasks_failed_total",
-                "Tasks that failed for good.",
+                "Tasks that failed permanently.",
                 |series| series.ended(End::Failed),
             ),
             (

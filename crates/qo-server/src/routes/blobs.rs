@@ -102,7 +102,7 @@ async fn store(app: &App, expected: Option<BlobAddress>, request: Request) -> Ap
     json_with_status(status, &put)
 }
 
-/// The body of a request as a stream that does not wait for ever.
+/// The body of a request as a stream that does not wait forever.
 fn upload(app: &App, body: Body) -> BlobStream {
     let runtime = Arc::clone(app.runtime());
     let idle: Duration = app.limits.body_idle_timeout;

@@ -109,7 +109,7 @@ impl ScheduleDriver {
         }
     }
 
-    /// Fires schedules for ever. Dropping the future is like a crash, which loses no tick.
+    /// Fires schedules forever. Dropping the future is like a crash, which loses no tick.
     pub async fn run(mut self) {
         self.queue.runtime().sleep(FIRST_LOOK).await;
         loop {

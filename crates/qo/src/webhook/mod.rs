@@ -52,7 +52,7 @@ pub struct Webhooks {
 pub struct WebhookInfo {
     /// Its name.
     pub name: DocumentName,
-    /// Where it sends notifications, and of which ends of which tasks. It has no secret.
+    /// Where it sends notifications, and about which ends of which tasks. It has no secret.
     #[serde(flatten)]
     pub webhook: Webhook,
     /// When it was last changed.
