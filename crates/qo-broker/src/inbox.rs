@@ -1,4 +1,4 @@
-//! The way of messages from callers to the commit loop.
+//! Carries messages from callers to the commit loop.
 //!
 //! There are three lanes. Every group takes from all of them, so a flood of submits delays neither a renewal nor an outcome nor a
 //! claim by more than the group that is being formed. Submits are admitted by number and size: while too many have no response, further

@@ -1,11 +1,11 @@
 //! Which tasks of the index a worker takes, so that the workers of a fleet do not race for the same ones.
 //!
-//! All of this follows from the ranks of the live workers, the ids of the tasks and the counters of the signal, which are the same for
-//! everybody. Where two workers differ nevertheless, one of them loses a race.
+//! Workers compute all of this from the ranks of the live workers, the ids of the tasks and the counters of the signal, which are the same for
+//! everybody. If two workers still disagree, one of them loses a race.
 //! - **Ownership**: each task is assigned by its id to one worker, its owner.
 //! - **Stealing**: a task that its owner leaves may be taken by one other worker after the steal time, by two more after twice that time, by
-//!   four more after three times, and so on ([`Rank::steal_delays`]). Which these are depends on the task, so the tasks of a worker
-//!   that is gone are spread over all others.
+//!   four more after three times, and so on ([`Rank::steal_delays`]). These workers are different for each task, so the tasks of a dead worker
+//!   are spread over all others.
 //! - **Batches**: a batch of new tasks wakes as many workers as are needed to run it, in rotation, and each of these takes its
 //!   [`TaskShare`] of all tasks in the index ([`assign`]). The other workers do not list.
 //! - **Starting points**: in an index of many pages, a large fleet begins at several [starting points](starting_point).

@@ -1,6 +1,6 @@
 //! The settings of queues in direct mode: cached, so that no submit and no claim needs a request of its own for them.
 //!
-//! A submit takes the defaults and the maximum wait into the task, so only submits read the settings, and the sweeper for the retention.
+//! A submit copies the defaults and the maximum wait into the task, so only submits read the settings, and the sweeper reads the retention.
 //!
 //! | what | requests |
 //! | --- | --- |

@@ -1,7 +1,7 @@
 //! Bulk operations that run in the background.
 //!
-//! They are kept in memory, so a restart of the server or a new leader ends them. That loses nothing: each task is changed on its own, and the
-//! same request continues, because changed tasks no longer match.
+//! They are kept in memory, so a restart of the server or a new leader ends them. That loses nothing: each task is changed separately, and a
+//! repeated request continues with the rest, because changed tasks no longer match.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

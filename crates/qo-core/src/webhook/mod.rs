@@ -1,8 +1,8 @@
 //! Webhooks: addresses that are notified when tasks end.
 //!
-//! A webhook is a document ([`DocumentKind::Webhooks`](crate::DocumentKind::Webhooks)). It names the ends that it is about, and may name
-//! queues and types. When a task ends that way, the engine submits a **delivery** for each webhook that it matches: an ordinary task, whose
-//! handler sends the notification ([`delivery`]). So retries, dead letters, history and operators' tools are those of any task.
+//! A webhook is a document ([`DocumentKind::Webhooks`](crate::DocumentKind::Webhooks)). It names ends of tasks, and may name queues and types.
+//! When a task ends in one of these ways, the engine submits a **delivery** for each matching webhook: an ordinary task, whose handler sends the
+//! notification ([`delivery`]). So deliveries have retries, dead letters and a history, and operators use the same tools as for any task.
 //!
 //! # No notification is lost by a crash
 //!

@@ -6,7 +6,7 @@
 //!   everybody, only some workers list. The others rely on the fallback interval, so that a trickle of tasks does not cost a LIST per task and
 //!   idle worker.
 //! - **It has seen tasks of others that it may steal by now.** It takes them only if a page has none of its own. The time counts from when the
-//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish, too. Newer
+//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish too. Newer
 //!   tasks that are assigned to others end the wait, because these workers see the older ones.
 //! - **It has not listed for the fallback interval**, because a signal may have been lost.
 

@@ -1,4 +1,4 @@
-//! Documents, such as schedules, as they are stored. [`super::schedule`] has the form for people.
+//! Documents, such as schedules, as they are stored. [`super::schedule`] has the public form.
 
 use qo_core::{DocumentId, DocumentKind, DocumentName, Json, OpId, Timestamp};
 use qo_engine::EngineError;

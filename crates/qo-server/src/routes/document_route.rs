@@ -1,7 +1,7 @@
-//! The routes by which someone lists, reads, sets and removes documents of one kind: queues, limits, schedules, webhooks.
+//! Routes that list, read, set and remove the documents of one kind: queues, limits, schedules, webhooks.
 
-/// A route for the documents of one kind, which `app.queue` has a handle for: its method, what the OpenAPI document says about it, and where
-/// they differ, the type of the names and the body. The routes that change something log their [`Author`].
+/// Defines a route for the documents of one kind, which `app.queue` has a handle for. The arguments are the operation, its attributes in the
+/// OpenAPI document and, where routes differ, the type of the names and the body. Routes that change something log their [`Author`].
 ///
 /// [`Author`]: crate::author::Author
 macro_rules! document_route {
