@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 1. the entries are committed in the log | they are applied after the restart |
 //! | 2. their rows and the position are written in one transaction, unsynced | either both are kept or none: in that case the entries are applied again |
-//! | 3. whoever proposed them is told | none |
+//! | 3. notify the proposer | none |
 //! | 4. a snapshot syncs the rows; the log before it may be deleted | none |
 //!
 //! A snapshot is the database itself: building one only syncs it, and a node that is behind gets a consistent view of all rows, page by

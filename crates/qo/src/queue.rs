@@ -393,7 +393,7 @@ impl Queue {
         Ok(self.engine.resume(queue).await?)
     }
 
-    /// Pauses a queue or a type, with the reason and the name of whoever pauses, or resumes it if there is no note. Claims skip what is
+    /// Pauses a queue or a type, with the reason and the author in the note, or resumes it if there is no note. Claims skip what is
     /// paused; running tasks continue. A repeated pause changes only the reason.
     pub async fn set_pause(
         &self,

@@ -1,8 +1,8 @@
 //! Limits: how many tasks run at once, and how many start within a time ([`qo_core::limit`]).
 //!
 //! Each limit has one record, changed by compare-and-swap: the attempts that hold its slots, and its recent starts. A claim takes a slot before
-//! it swaps the task, and whoever ends the attempt returns the slot after the swap. So the record never has fewer holders than attempts are
-//! running.
+//! it swaps the task, and the process that ends the attempt returns the slot after the swap. So the record never has fewer holders than there
+//! are running attempts.
 //!
 //! # Steps of a claim
 //!
@@ -11,8 +11,8 @@
 //! | 1 | read the task, and take a slot of each of its limits, in the order of their names | a holder whose attempt never started | a claimer that finds no room, after the time of the lease |
 //! | 2 | write the lease entry and swap the task: **the attempt has started** | a running attempt, as without limits | the lease reaper |
 //!
-//! The attempt starts at the time of step 1, also in the record of the task: all limits that count starts then count the same time, however long
-//! the responses take. If that is half a lease, the claim gives up.
+//! The attempt starts at the time of step 1, in the records of the limits and of the task: all limits that count starts then count the same time,
+//! however long the responses take. If they take half a lease, the claim gives up.
 //!
 //! If a limit has no room, or the swap is refused, the slots that were taken are returned. After a refusal the task is read first, because the
 //! refusal may be the response to a second copy of a swap that was applied.

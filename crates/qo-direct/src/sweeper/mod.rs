@@ -106,7 +106,7 @@ pub struct SweepReport {
     pub quarantined: usize,
     /// Objects that could not be read or written because the store failed; checked again in the next pass.
     pub failed: usize,
-    /// Objects that were left alone: they do not belong to qo, or are handled elsewhere.
+    /// Objects that were skipped: they do not belong to qo, or are handled elsewhere.
     pub left: usize,
 }
 

@@ -84,7 +84,7 @@ impl Document {
 pub struct DocumentWrite {
     /// The document.
     pub id: DocumentId,
-    /// The version that the change builds upon; `None` if the document must not exist.
+    /// The version that the change is based on; `None` if the document must not exist.
     pub expected: Option<OpId>,
     /// The new body, a JSON object; `None` to remove the document.
     pub body: Option<Json>,

@@ -3,11 +3,25 @@
 use qo_core::DocumentName;
 use qo_remote::wire::schedule::forms::{BackfillForm, ScheduleForm, SchedulesForm};
 use qo_remote::wire::{BackfillBody, ScheduleBody, TriggeredResponse, schema};
+use serde::Serialize;
 
+use crate::author::Author;
 use crate::body::JsonBody;
-use crate::response::json;
+use crate::response::{ApiResult, json};
 use crate::routes::change_route::change_route;
 use crate::routes::document_route::document_route;
+
+/// Responds with the result of a change of a schedule, after it is logged.
+async fn logged<T: Serialize>(
+    author: &Author,
+    operation: &str,
+    name: &DocumentName,
+    change: impl Future<Output = Result<T, qo::Error>>,
+) -> ApiResult {
+    let result = change.await?;
+    author.log(operation, name);
+    json(&result)
+}
 
 document_route!(
     /// List schedules
@@ -57,11 +71,7 @@ change_route!(
         params(("name" = schema::Name, Path, description = "The schedule")),
         responses((status = 200, description = "The schedule is paused", body = ScheduleForm))
     ],
-    |app, name: DocumentName, author| async {
-        let info = app.queue.schedules().pause(name.as_str()).await?;
-        author.log("pause schedule", &name);
-        json(&info)
-    }
+    |app, name: DocumentName, author| logged(&author, "pause schedule", &name, app.queue.schedules().pause(name.as_str()))
 );
 change_route!(
     /// Resume a schedule
@@ -72,11 +82,7 @@ change_route!(
         params(("name" = schema::Name, Path, description = "The schedule")),
         responses((status = 200, description = "The schedule is not paused any more", body = ScheduleForm))
     ],
-    |app, name: DocumentName, author| async {
-        let info = app.queue.schedules().resume(name.as_str()).await?;
-        author.log("resume schedule", &name);
-        json(&info)
-    }
+    |app, name: DocumentName, author| logged(&author, "resume schedule", &name, app.queue.schedules().resume(name.as_str()))
 );
 change_route!(
     /// Trigger a schedule
@@ -103,10 +109,5 @@ change_route!(
         params(("name" = schema::Name, Path, description = "The schedule")),
         responses((status = 200, description = "The tasks are submitted", body = BackfillForm))
     ],
-    |app, name: DocumentName, author, JsonBody(body): BackfillBody| async {
-        let schedules = app.queue.schedules();
-        let report = schedules.backfill(name.as_str(), body.from, body.to).await?;
-        author.log("backfill schedule", &name);
-        json(&report)
-    }
+    |app, name: DocumentName, author, JsonBody(body): BackfillBody| logged(&author, "backfill schedule", &name, app.queue.schedules().backfill(name.as_str(), body.from, body.to))
 );

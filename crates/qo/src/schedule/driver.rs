@@ -12,7 +12,7 @@
 //! | `None`: a server does it | never |
 //!
 //! It keeps the schedules in memory, and reads them again at an interval or when they were changed through the same [`Queue`]. Firing from
-//! an old copy is harmless: the change names the version that it builds upon, and is refused.
+//! an old copy is harmless: the change names the version that it is based on, and is refused.
 //!
 //! | idle, per process and month | requests |
 //! | --- | --- |

@@ -70,7 +70,7 @@ pub struct WebhookPut {
     pub secret: Option<WebhookSecret>,
 }
 
-/// A webhook as whoever sends its notifications needs it.
+/// What a process needs to send the notifications of a webhook.
 #[derive(Debug, Clone)]
 pub struct WebhookTarget {
     /// The address.
