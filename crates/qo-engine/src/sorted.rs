@@ -15,7 +15,7 @@ use crate::error::EngineError;
 
 /// The most tasks that are read and sorted.
 pub const SORTED_MAX: usize = 1_000;
-/// How many tasks are in memory next to those that are returned.
+/// How many tasks are in memory in addition to those that are returned.
 const PART: usize = 100;
 /// The most pages that are read, if few of the tasks in each of them match.
 const PARTS_MAX: usize = 100;
