@@ -31,7 +31,7 @@ const BUCKET_MAX_BYTES: u64 = 1024 * 1024 * 1024;
 /// The largest limit that can be set: fewer than the 10,000 parts of 8 MiB that S3 accepts.
 const MAX_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 
-/// How often an operation starts anew because another process changed the record.
+/// How often an operation starts again because another process changed the record.
 const TRIES_MAX: u32 = 10;
 
 /// The blobs in an object store. Clones share everything.

@@ -1,4 +1,4 @@
-//! Addresses of bytes, and streams that check theirs.
+//! Addresses of bytes, and streams that verify them.
 
 use bytes::Bytes;
 use futures_util::StreamExt;

@@ -11,7 +11,7 @@
 //!
 //! # Why no blob is lost that a concurrent submit refers to
 //!
-//! Whoever submits a task that refers to a blob uploads or touches the blob first, and a worker uploads an output before it completes its
+//! A client that submits a task that refers to a blob uploads or touches the blob first, and a worker uploads an output before it completes its
 //! task. Both write a new state of the record, unless the record is at most 15 minutes old. Let a collection run at the same time:
 //!
 //! | the touch comes | then |

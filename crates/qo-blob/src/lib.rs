@@ -1,4 +1,4 @@
-//! Blobs by content: bytes that are stored under their SHA-256 digest, next to the tasks that refer to them.
+//! Content-addressed blobs: bytes that are stored under their SHA-256 digest, next to the tasks that refer to them.
 //!
 //! - [`BlobStore`]: the operations, which every mode of qo offers.
 //! - [`Blobs`]: the blobs in an object store. Its documentation has the layout and the crash table.

@@ -1,7 +1,7 @@
 //! Holds an upload until its address is known.
 //!
-//! An object store wants the name of an object before its bytes, and the name of a blob follows from its bytes. An upload is therefore
-//! written down first: up to 1 MiB in memory, larger ones in a temporary file without a name, which the operating system removes when
+//! An object store needs the name of an object before its bytes, but the name of a blob is derived from its bytes. An upload is therefore
+//! held first: up to 1 MiB in memory, larger ones in a temporary file without a name, which the operating system removes when
 //! the process ends, however it ends. (Storing under a temporary key and copying inside the store would need no file, but twice the
 //! requests, a copy that most stores limit to 5 GB, and a cleaner for abandoned keys.) This has further advantages: nothing reaches the
 //! store before the size and the address are checked, a blob that is known is not uploaded at all, and a failed part can be sent again.

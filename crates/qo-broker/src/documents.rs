@@ -87,7 +87,7 @@ impl Applier {
     }
 }
 
-/// Parses stored documents. What this version cannot read is left alone.
+/// Parses stored documents. Skips those that this version cannot read.
 pub(super) fn read_documents<'a>(
     stored: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> BTreeMap<DocumentId, StoredDocument> {
@@ -101,7 +101,7 @@ pub(super) fn read_documents<'a>(
             Ok(document) => {
                 documents.insert(id, document);
             }
-            Err(error) => tracing::warn!(%id, %error, "cannot read a document; leaving it alone"),
+            Err(error) => tracing::warn!(%id, %error, "skipping an unreadable document"),
         }
     }
     documents

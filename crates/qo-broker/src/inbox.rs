@@ -1,4 +1,4 @@
-//! The way of messages from callers to the commit loop.
+//! Carries messages from callers to the commit loop.
 //!
 //! There are three lanes. Every group takes from all of them, so a flood of submits delays neither a renewal nor an outcome nor a
 //! claim by more than the group that is being formed. Submits are admitted by number and size: while too many have no response, further
@@ -79,7 +79,7 @@ impl Outbox {
             Lane::Others => &self.others,
             Lane::Submits => {
                 let (tasks, bytes) = queued.message.submits();
-                queued.room = Some(SubmitAdmission::admit(&self.admission, tasks, bytes)?);
+                queued.permit = Some(SubmitAdmission::admit(&self.admission, tasks, bytes)?);
                 &self.submits
             }
         };
@@ -170,7 +170,7 @@ struct Taken {
 }
 
 impl SubmitAdmission {
-    fn admit(admission: &Arc<Self>, tasks: u64, bytes: u64) -> Result<SubmitRoom, EngineError> {
+    fn admit(admission: &Arc<Self>, tasks: u64, bytes: u64) -> Result<SubmitPermit, EngineError> {
         let mut taken = admission.lock();
         let is_full =
             taken.tasks + tasks > admission.tasks_max || taken.bytes + bytes > admission.bytes_max;
@@ -185,7 +185,7 @@ impl SubmitAdmission {
         }
         taken.tasks += tasks;
         taken.bytes += bytes;
-        Ok(SubmitRoom {
+        Ok(SubmitPermit {
             admission: Arc::clone(admission),
             tasks,
             bytes,
@@ -197,15 +197,15 @@ impl SubmitAdmission {
     }
 }
 
-/// The room of one message. Dropping it makes room for others.
+/// The share that one message has of the limit. Dropping it returns the share.
 #[derive(Debug)]
-pub(super) struct SubmitRoom {
+pub(super) struct SubmitPermit {
     admission: Arc<SubmitAdmission>,
     tasks: u64,
     bytes: u64,
 }
 
-impl Drop for SubmitRoom {
+impl Drop for SubmitPermit {
     fn drop(&mut self) {
         let mut taken = self.admission.lock();
         taken.tasks -= self.tasks;

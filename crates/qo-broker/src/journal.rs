@@ -132,7 +132,7 @@ pub(super) trait Journal: Send + 'static {
         Duration::ZERO
     }
 
-    /// Rejects a submit of `bytes` if it does not fit beside the `group_bytes` that the group submits already.
+    /// Rejects a submit of `bytes` if it does not fit in addition to the `group_bytes` that the group submits already.
     fn admit(&self, _group_bytes: u64, _bytes: u64) -> Result<(), EngineError> {
         Ok(())
     }

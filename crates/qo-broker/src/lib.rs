@@ -5,8 +5,7 @@
 //!
 //! - [`json`]: one readable JSON object, changed by compare-and-swap. Any number of processes may share it.
 //! - `slate`, behind the feature of that name: SlateDB on the same object store. One process at a time, and few store requests per task.
-//!
-//! - `rows`, behind the feature of that name: any ordered database of rows. SlateDB is one, the replicated one of cluster mode another.
+//! - `rows`, behind the feature of that name: any ordered database of rows, such as SlateDB or the replicated database of cluster mode.
 //!
 //! The loop does not handle objects, and the journals do not handle callers. `docs/internals/broker-mode.md` describes both
 //! protocols. The tables of what a crash after each step leaves are in the modules of the journals and of [`election`].

@@ -16,7 +16,7 @@ use qo_engine::api::{
 };
 use tokio::sync::oneshot;
 
-use super::inbox::{Lane, SubmitRoom};
+use super::inbox::{Lane, SubmitPermit};
 use super::payload_guard::PayloadGuard;
 
 /// The approximate size of a record without its input.
@@ -243,8 +243,8 @@ pub(super) struct QueuedMessage {
     pub(super) is_looked_up: bool,
     /// When its caller sent it, in the runtime's monotonic time. None for messages of the loop itself.
     pub(super) sent_at: Option<Duration>,
-    /// The room that its tasks take among the submits that have no response yet.
-    pub(super) room: Option<SubmitRoom>,
+    /// Its share of the limit on submits that have no response yet.
+    pub(super) permit: Option<SubmitPermit>,
 }
 
 impl From<Message> for QueuedMessage {
@@ -253,7 +253,7 @@ impl From<Message> for QueuedMessage {
             message,
             is_looked_up: false,
             sent_at: None,
-            room: None,
+            permit: None,
         }
     }
 }

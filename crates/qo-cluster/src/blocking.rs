@@ -1,4 +1,4 @@
-//! Jobs that block their thread, behind a seam: the simulator runs them in place.
+//! Jobs that block their thread, behind an interface: the simulator runs them in place.
 
 use std::io;
 use std::sync::Arc;

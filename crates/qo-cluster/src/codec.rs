@@ -123,7 +123,7 @@ impl Decoder {
         Ok(self.0.get_i64())
     }
 
-    /// A count of things of which each takes at least `each` bytes.
+    /// A count of items that take at least `each` bytes each.
     pub(crate) fn count(&mut self, each: usize) -> Result<usize, DecodeError> {
         let count = self.u32()? as usize;
         self.need(count.saturating_mul(each))?;

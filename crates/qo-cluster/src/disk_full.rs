@@ -1,7 +1,7 @@
 //! Whether the disk of this node is full.
 //!
-//! The writers of the log and of the rows wait while there is no room, and continue by themselves. Meanwhile callers must not wait for
-//! them: changes are refused at once, and what has begun gets an error after a moment.
+//! The writers of the log and of the rows wait while there is no space, and continue by themselves. Callers must not wait for them: changes are
+//! rejected at once, and changes in progress get an error after a moment.
 
 use std::sync::Arc;
 use std::time::Duration;

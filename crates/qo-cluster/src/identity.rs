@@ -1,7 +1,7 @@
-//! Whose data directory this is.
+//! The identity of a data directory.
 //!
 //! `node.json` names the cluster and the node. It is written before anything else, and a node refuses a directory of another one: two nodes
-//! with one vote could elect two leaders. A lock on the file keeps a second process out.
+//! with one vote could elect two leaders. A lock on the file excludes a second process.
 //!
 //! It also has the number of groups, which decides where a task is found: a node refuses to start with another number.
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The leader runs the commit loop of broker mode. A group of changes becomes one [`proposal`]: the rows that change, and the commands
-//! that changed them. Nodes do not execute commands, so nodes of different versions cannot come to different results. The rows are those
+//! that changed them. Nodes do not execute commands, so nodes of different versions cannot reach different results. The rows are those
 //! of broker mode ([`qo_broker::rows`]).
 //!
 //! | module | content |

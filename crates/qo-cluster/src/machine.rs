@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 1. the entries are committed in the log | they are applied after the restart |
 //! | 2. their rows and the position are written in one transaction, unsynced | either both are kept or none: in that case the entries are applied again |
-//! | 3. whoever proposed them is told | none |
+//! | 3. notify the proposer | none |
 //! | 4. a snapshot syncs the rows; the log before it may be deleted | none |
 //!
 //! A snapshot is the database itself: building one only syncs it, and a node that is behind gets a consistent view of all rows, page by
@@ -234,7 +234,7 @@ impl StateMachine {
             let (rows, changes) = (Arc::clone(&self.rows), Arc::clone(&changes));
             match blocking::run(&self.pool, move || rows.write(&changes)).await {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is room");
+                    tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is space");
                     self.full.set(Part::Rows, true);
                     self.runtime.sleep(FULL_PAUSE).await;
                 }
@@ -384,9 +384,9 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
                 Ok(snapshot_of(&state, view))
             };
             match blocking::run(&self.pool, build).await {
-                // An error would stop the node. The log is kept until there is room.
+                // An error would stop the node. The log is kept until there is space.
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    tracing::error!(%error, "the disk of the rows is full: the log cannot be cut until there is room");
+                    tracing::error!(%error, "the disk of the rows is full: the log cannot be truncated until there is space");
                     self.runtime.sleep(FULL_PAUSE).await;
                 }
                 built => return built,

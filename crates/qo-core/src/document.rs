@@ -1,6 +1,6 @@
-//! Small named JSON documents that are kept beside the tasks: schedules, settings of queues, limits, webhooks.
+//! Small named JSON documents that are kept next to the tasks: schedules, settings of queues, limits, webhooks.
 //!
-//! A document is changed by compare-and-swap: a change names the version that it builds upon, and each write makes a new version. The
+//! A document is changed by compare-and-swap: a change names the version that it is based on, and each write makes a new version. The
 //! version is the operation id of the write, so a caller that lost a response recognises its own write, and a document that was removed
 //! and created again never has an old version.
 //!
@@ -157,7 +157,7 @@ pub struct StoredDocument {
 /// A change of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentChange {
-    /// The version that it builds upon; `None` if the document must not exist.
+    /// The version that it is based on; `None` if the document must not exist.
     pub expected: Option<OpId>,
     /// The new body; `None` to remove the document.
     pub body: Option<Json>,

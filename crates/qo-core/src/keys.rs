@@ -32,7 +32,7 @@
 //!   time comes first, so that one LIST from the front shows what becomes due next, for all queues and types. A
 //!   process that finds a due entry moves it to `ready`. The time has millisecond precision, so the task need not be
 //!   read. The id precedes the names, because some stores list a folder `a` before its sibling `a-b`, out of order.
-//! - **limit keys**: they are in the keys of the index, so that a worker passes over tasks whose limit is full without reading them.
+//! - **limit keys**: they are in the keys of the index, so that a worker skips tasks whose limit is full without reading them.
 //! - **ranks**: a task with a group has a rank instead of its due time at the place that decides about the order. A part that begins with a dot
 //!   cannot be a limit key.
 //! - **leases**: a minute, not a time, so that most renewals leave the entry in place and need no index write.
@@ -107,7 +107,7 @@ pub enum Key {
     BlobData {
         /// The blob.
         address: BlobAddress,
-        /// How often the blob was stored anew, from 1.
+        /// How often the blob was stored again, from 1.
         generation: u64,
     },
 }

@@ -6,7 +6,7 @@
 //! - [`task`]: the task record and its stored form.
 //! - [`transition`]: every change of a task, and the reasons for rejecting one.
 //! - [`queue_state`]: all live tasks in memory with their indexes, for engines that hold the queue in memory.
-//! - [`document`]: small named documents beside the tasks, such as schedules.
+//! - [`document`]: small named documents next to the tasks, such as schedules.
 //! - [`QueueSettings`]: defaults and bounds of a queue.
 //! - [`schedule`]: when schedules submit tasks.
 //! - [`limit`]: how many tasks may run at once, and start within a time.

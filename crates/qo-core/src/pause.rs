@@ -41,7 +41,7 @@ impl From<TaskType> for PauseTarget {
     }
 }
 
-/// What whoever pauses says about it.
+/// The author and the reason of a pause.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PauseNote {
     /// Who pauses.

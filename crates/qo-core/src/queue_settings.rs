@@ -1,8 +1,8 @@
 //! The settings of a queue: defaults for its tasks, how long finished tasks are kept, and bounds on how long and how many tasks wait.
 //!
-//! They are the body of a document ([`DocumentKind::Queues`](crate::DocumentKind::Queues)) that has the name of the queue. A submit takes
-//! from them what it does not say itself, and the task keeps it: a later change of the settings applies to later submits. The retention is
-//! the exception: engines look it up when a task has finished.
+//! They are the body of a document ([`DocumentKind::Queues`](crate::DocumentKind::Queues)) that has the name of the queue. A submit takes the
+//! values that it does not specify from the settings, and the task keeps them: a later change of the settings applies to later submits. The
+//! retention is the exception: engines look it up when a task has finished.
 
 use std::collections::BTreeMap;
 

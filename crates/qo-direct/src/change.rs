@@ -31,8 +31,8 @@ use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
 use qo_store::runtime::RuntimeExt;
 
-use super::left_alone::REFUSALS_MAX;
 use super::signal_record::{LATER, ready_topic};
+use super::unclaimable::REFUSALS_MAX;
 use super::{DirectEngine, StoredTask, index};
 
 /// How often a change is tried while other writers keep changing the task.

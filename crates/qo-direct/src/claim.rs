@@ -22,8 +22,7 @@ use super::ordering::LinePosition;
 use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, StoredTask};
 
-/// How often one look takes candidates. Each round lists at most one page of each queue and type; the wait of the claim goes on between
-/// looks.
+/// How often one search takes candidates. Each round lists at most one page of each queue and type; between searches the claim continues to wait.
 const ROUNDS_MAX: usize = 4;
 
 /// The result of trying to claim a candidate.
@@ -120,7 +119,7 @@ impl DirectEngine {
         sink: &mut ClaimSink<'_>,
     ) -> Result<Option<Timestamp>, EngineError> {
         self.limit_rules().await?;
-        self.look_at_gates().await?;
+        self.recheck_full_limits().await?;
         let mode = self.config().index_mode;
         if mode == IndexMode::LogScan {
             self.claim_by_scan(request, sink).await?;
@@ -158,7 +157,7 @@ impl DirectEngine {
                 let next = [
                     self.next_promotion(),
                     self.next_relist(&names),
-                    self.next_gate(),
+                    self.next_limit_check(),
                 ];
                 return Ok(next.into_iter().flatten().min());
             }
@@ -196,7 +195,7 @@ impl DirectEngine {
                 None => {}
             }
         }
-        // The cache may hold more candidates, so the next look follows at once.
+        // The cache may hold more candidates, so the next search follows at once.
         Ok(Some(self.client().now()))
     }
 
@@ -213,9 +212,9 @@ impl DirectEngine {
                 .map(|name| self.ready_list(name, &request.worker)),
         )
         .await?;
-        if self.has_gates() {
+        if self.any_limit_full() {
             for list in &lists {
-                list.drop_entries(|entry| self.is_gated(entry));
+                list.drop_entries(|entry| self.waits_for_limit(entry));
             }
         }
         // Entries that are not taken stay cached for the next claim.
@@ -276,7 +275,7 @@ impl DirectEngine {
                 // The sweeper quarantines a damaged record. One of a later version is for other workers.
                 tracing::warn!(task = %entry.id, %error, "skipping a task whose record cannot be read");
                 let now = self.runtime().monotonic();
-                self.shared.left_alone.leave(entry.id, now);
+                self.shared.unclaimable.add(entry.id, now);
                 return ClaimOutcome::Unavailable;
             }
             Err(error) => return ClaimOutcome::Failed(error),
@@ -380,10 +379,10 @@ impl DirectEngine {
                 ClaimOutcome::NotDue(available_at)
             }
             Err(EngineError::Store(StoreError::Conflict { .. })) => {
-                if self.shared.left_alone.is_unswappable(id, &tag) {
+                if self.shared.unclaimable.is_unswappable(id, &tag) {
                     tracing::error!(error = %unswappable(id), "skipping a task that cannot be changed");
                     let now = self.runtime().monotonic();
-                    self.shared.left_alone.leave(id, now);
+                    self.shared.unclaimable.add(id, now);
                 }
                 ClaimOutcome::Unavailable
             }

@@ -1,9 +1,8 @@
 //! Checks a queue and its store, and reports problems with hints.
 //!
 //! It changes no task: it replaces a few that nobody processes by their own bytes, to see whether the store lets it. It writes below
-//! `probe/` and deletes what it wrote, and it stores the probe's verdict as every start does. All
-//! checks share one time limit, and a check that fails does not stop the others. Only on request it writes objects again that the store
-//! refuses to change ([`rescue`]).
+//! `probe/` and deletes what it wrote, and it stores the report of the probe, as every start does. All checks share one time limit, and a failed
+//! check does not stop the others. Only on request, it rewrites objects that the store refuses to change ([`rescue`]).
 
 mod index;
 mod records;
@@ -248,7 +247,7 @@ impl DoctorRun<'_> {
         }
     }
 
-    /// Races conditional writes, even if an earlier verdict is stored.
+    /// Races conditional writes, even if an earlier report is stored.
     async fn probe(&self) -> DoctorCheck {
         const NAME: &str = "probe";
         let left = self.deadline.saturating_sub(self.runtime.monotonic());
@@ -256,13 +255,13 @@ impl DoctorRun<'_> {
         options.budget = options.budget.min(left);
         let objects = &self.store.objects;
         let admin = self.store.admin.as_deref();
-        let verdict = match probe::probe(objects, admin, self.runtime, &options).await {
-            Ok(verdict) => verdict,
+        let probed = match probe::probe(objects, admin, self.runtime, &options).await {
+            Ok(probed) => probed,
             Err(error) => return DoctorCheck::new(NAME, Health::Failed, error.to_string()),
         };
-        probe::save_report(objects, self.runtime, &options, &verdict).await;
-        let figures = verdict.figures.clone();
-        let check = if verdict.trusted {
+        probe::save_report(objects, self.runtime, &options, &probed).await;
+        let figures = probed.figures.clone();
+        let check = if probed.trusted {
             let summary = format!(
                 "{} races of up to {} writers had one winner each",
                 figures.create_rounds + figures.swap_rounds,
@@ -270,7 +269,7 @@ impl DoctorRun<'_> {
             );
             DoctorCheck::new(NAME, Health::Ok, summary)
         } else {
-            let error = ProbeError::Untrusted(Box::new(verdict)).to_string();
+            let error = ProbeError::Untrusted(Box::new(probed)).to_string();
             let (summary, hint) = error.split_once('\n').unwrap_or((&error, ""));
             DoctorCheck::new(NAME, Health::Failed, summary).hint(hint)
         };

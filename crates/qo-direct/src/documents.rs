@@ -17,7 +17,8 @@
 //! | change | 1; 2 with tasks, and those of the submits | 0 if this process has read the version | 1 if the document is new |
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +27,7 @@ use qo_core::document::{DOCUMENTS_MAX, DocumentChange, DocumentOutcome};
 use qo_core::keys::{document_key, document_of, documents_prefix};
 use qo_core::limit::StartWindow;
 use qo_core::transition::submit;
-use qo_core::{DocumentId, DocumentKind, OpId, StoredDocument};
+use qo_core::{DocumentId, DocumentKind, DocumentName, Json, OpId, StoredDocument};
 use qo_engine::EngineError;
 use qo_engine::api::{
     Document, DocumentQuery, DocumentWrite, SubmitRequest, document_error, too_many_documents,
@@ -70,7 +71,57 @@ struct CachedDocument {
     tag: Tag,
 }
 
+/// What all documents of a kind say together, such as the limits, as this process last parsed them.
+#[derive(Default)]
+pub(super) struct ParsedDocuments<R> {
+    versions: Vec<(DocumentName, OpId)>,
+    pub(super) rules: Arc<R>,
+}
+
+impl<R> ParsedDocuments<R> {
+    /// Parses the documents, unless none of them has changed since the last time. Returns whether any has. Leaves out those that are invalid.
+    pub(super) fn update<T, E: Display>(
+        &mut self,
+        documents: Vec<Document>,
+        parse: impl Fn(&Json) -> Result<T, E>,
+    ) -> bool
+    where
+        R: FromIterator<(DocumentName, T)>,
+    {
+        let versions: Vec<_> = (documents.iter())
+            .map(|document| (document.id.name.clone(), document.version))
+            .collect();
+        if self.versions == versions {
+            return false;
+        }
+        let parsed = documents.into_iter().filter_map(|document| {
+            match parse(&document.body) {
+                Ok(parsed) => Some((document.id.name, parsed)),
+                Err(error) => {
+                    tracing::warn!(kind = %document.id.kind, name = %document.id.name, %error, "ignoring an invalid document");
+                    None
+                }
+            }
+        });
+        self.rules = Arc::new(parsed.collect());
+        self.versions = versions;
+        true
+    }
+}
+
 impl DirectEngine {
+    /// All documents of a kind, from the cache as long as the signal announces no change.
+    pub(super) async fn cached_documents(
+        &self,
+        kind: DocumentKind,
+    ) -> Result<Vec<Document>, EngineError> {
+        let query = DocumentQuery {
+            cached: true,
+            ..DocumentQuery::all(kind)
+        };
+        self.read_documents(&query).await
+    }
+
     pub(super) async fn read_documents(
         &self,
         query: &DocumentQuery,
@@ -146,7 +197,7 @@ impl DirectEngine {
             match read {
                 Ok(_) => {}
                 Err(error @ EngineError::Store(StoreError::Corrupt { .. })) => {
-                    tracing::warn!(%error, "cannot read a document; leaving it alone");
+                    tracing::warn!(%error, "skipping an unreadable document");
                 }
                 Err(error) => return Err(error),
             }
@@ -348,7 +399,7 @@ impl DirectEngine {
         }
     }
 
-    /// Forgets a document of which this process no longer knows what is stored. The cached list lacks it from now on, so it is not used
+    /// Forgets a document whose stored state this process no longer knows. The cached list lacks it from now on, so it is not used
     /// again: a schedule or a setting must not disappear because one write was in doubt.
     fn forget_document(&self, id: &DocumentId) {
         let mut cache = lock(&self.shared.documents.cache);

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use qo_engine::payload::digest;
 
-use super::in_use;
+use super::recent_use;
 
 /// The methods that the dashboard uses from a browser.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
@@ -34,7 +34,7 @@ const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
 const CORS_EXPOSED: [&str; 3] = ["ETag", "x-amz-version-id", "Date"];
 const CORS_MAX_AGE_SECONDS: u32 = 3_600;
 /// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless; those of a collected blob would keep its
-/// bytes for ever. The last two are those of broker mode: SlateDB replaces its files, and the JSON engine writes its one object for every
+/// bytes forever. The last two are those of broker mode: SlateDB replaces its files, and the JSON engine writes its one object for every
 /// group of changes.
 const SHORT_LIVED: [&str; 11] = [
     "ready/",
@@ -205,7 +205,7 @@ pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -
 /// Probes the bucket before anything is changed.
 async fn ensure_trusted(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> StepResult {
     let stored = probe::load_report(&store.objects, runtime, &options.probe).await;
-    let was_trusted = matches!(&stored, Ok(Some(verdict)) if verdict.trusted);
+    let was_trusted = matches!(&stored, Ok(Some(report)) if report.trusted);
     if options.dry_run {
         return if was_trusted {
             step_result(InitOutcome::Unchanged, "the bucket passed an earlier probe")
@@ -224,13 +224,13 @@ async fn ensure_trusted(store: &Store, runtime: &dyn Runtime, options: &InitOpti
     )
     .await
     {
-        Ok(verdict) => {
+        Ok(report) => {
             let outcome = if was_trusted {
                 InitOutcome::Unchanged
             } else {
                 InitOutcome::Done
             };
-            step_result(outcome, describe_races(&verdict))
+            step_result(outcome, describe_races(&report))
         }
         Err(error @ ProbeError::Denied { .. }) => {
             step_result(InitOutcome::Denied, error.to_string())
@@ -239,8 +239,8 @@ async fn ensure_trusted(store: &Store, runtime: &dyn Runtime, options: &InitOpti
     }
 }
 
-fn describe_races(verdict: &ProbeReport) -> String {
-    let figures = &verdict.figures;
+fn describe_races(report: &ProbeReport) -> String {
+    let figures = &report.figures;
     format!(
         "{} races of up to {} writers had one winner each",
         figures.create_rounds + figures.swap_rounds,
@@ -266,7 +266,7 @@ async fn versioning(
         let detail = "versioning was not changed; each task carries its own history";
         return step_result(InitOutcome::Skipped, detail);
     }
-    match in_use::recent_use(store, now).await {
+    match recent_use::recent_use(store, now).await {
         Ok(None) => {}
         Ok(Some(used)) => {
             let detail = format!(
@@ -293,16 +293,13 @@ async fn versioning(
     }
     let probed = probe::probe(&store.objects, Some(admin), runtime, &options.probe).await;
     let problem = match probed {
-        Ok(verdict) => {
-            probe::save_report(&store.objects, runtime, &options.probe, &verdict).await;
-            if verdict.trusted {
-                let detail = format!(
-                    "the bucket now keeps versions; {}",
-                    describe_races(&verdict)
-                );
+        Ok(report) => {
+            probe::save_report(&store.objects, runtime, &options.probe, &report).await;
+            if report.trusted {
+                let detail = format!("the bucket now keeps versions; {}", describe_races(&report));
                 return step_result(InitOutcome::Done, detail);
             }
-            ProbeError::Untrusted(Box::new(verdict)).to_string()
+            ProbeError::Untrusted(Box::new(report)).to_string()
         }
         Err(error) => error.to_string(),
     };
@@ -310,7 +307,7 @@ async fn versioning(
         Ok(()) => "versioning was switched back; the bucket is usable without it if it passes the probe at the next start".to_owned(),
         Err(error) => format!("versioning COULD NOT be switched back ({error}): do not use this bucket until it is"),
     };
-    let written = in_use::written_meanwhile(store, now).await;
+    let written = recent_use::written_meanwhile(store, now).await;
     let detail = format!("with versioning on, {problem} ({restored}){written}");
     step_result(InitOutcome::Refused, detail)
 }

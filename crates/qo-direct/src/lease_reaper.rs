@@ -22,7 +22,7 @@
 //! living worker would have renewed. So a task that runs for long is read about twice a minute by the whole fleet. A process without a worker
 //! checks as the first one if there are no live workers, and as the others do if there are.
 //!
-//! An entry that is ahead of its task is left alone ([`super::repair`]). Any number of lease reapers may run concurrently: an attempt
+//! An entry that is ahead of its task is kept ([`super::repair`]). Any number of lease reapers may run concurrently: an attempt
 //! is ended by compare-and-swap, so one of them wins, and everything else may be repeated.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use qo_store::StoreError;
 use qo_store::client::{PAGE_LIMIT_MAX, Page};
 use qo_store::runtime::RuntimeExt;
 
-use super::dealing::Rank;
+use super::assignment::Rank;
 use super::peers::Standing;
 use super::repair::{LeaseEntry, LeaseEntryState};
 use super::{DirectEngine, StoredTask, lock};
@@ -69,7 +69,7 @@ pub struct LeaseReport {
     pub holding: usize,
     /// Stale entries, which are being deleted.
     pub stale: usize,
-    /// Entries of changes that may be in flight; left alone.
+    /// Entries of changes that may be in flight; kept.
     pub in_flight: usize,
     /// Tasks that another process changed at the same time.
     pub contended: usize,
@@ -77,7 +77,7 @@ pub struct LeaseReport {
     pub failed: usize,
     /// Tasks whose record cannot be parsed; the sweeper quarantines them.
     pub unreadable: usize,
-    /// Objects below the prefix that are not lease entries; left alone.
+    /// Objects below the prefix that are not lease entries; skipped.
     pub foreign: usize,
 }
 

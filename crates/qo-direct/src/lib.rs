@@ -11,7 +11,7 @@
 //! | submit | 2: task, ready entry | | | |
 //! | claim | 2: lease entry, task | 1: task | 1 per page of up to 1,000 tasks | 1 key, batched |
 //! | renew | 1: task; + 1 lease entry when the minute changes | | | |
-//! | complete, fail for good, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
+//! | complete, fail permanently, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
 //! | fail, release, snooze | 2: task, ready entry | 0 with the claim's tag | | 1 key, batched |
 //! | promotion of a delayed task that is due | 1: ready entry | | 1 per page | 1 key, batched |
 //! | page scan in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
@@ -24,12 +24,12 @@
 //! ([`ordering`]), and a limit up to two PUT and two GET ([`limits`]).
 
 mod activity;
+mod assignment;
 mod change;
 mod claim;
 mod config;
 #[cfg(test)]
 mod dashboard_vectors;
-mod dealing;
 mod doctor;
 mod documents;
 mod engine_impl;
@@ -39,12 +39,10 @@ mod fairness;
 pub mod fuzz;
 mod history;
 mod idempotency;
-mod in_use;
 mod index;
 mod index_gc;
 mod init;
 mod lease_reaper;
-mod left_alone;
 mod limits;
 mod list;
 mod list_newest;
@@ -59,6 +57,7 @@ mod peers;
 mod purge;
 mod queue_settings;
 mod ready_cache;
+mod recent_use;
 mod record_head;
 mod repair;
 mod roster;
@@ -70,6 +69,7 @@ mod stats;
 mod submit;
 mod sweeper;
 mod task_counts;
+mod unclaimable;
 mod uniqueness;
 mod webhooks;
 mod workers;
@@ -102,7 +102,6 @@ use self::documents::Documents;
 use self::fairness::Ranks;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
-use self::left_alone::LeftAlone;
 use self::limits::Limits;
 use self::names::Names;
 use self::ordering::LineLocks;
@@ -115,6 +114,7 @@ use self::scheduled::Scheduled;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
 use self::task_counts::TaskCounts;
+use self::unclaimable::UnclaimableTasks;
 use self::webhooks::KnownWebhooks;
 
 /// The maximum number of cached claims.
@@ -138,7 +138,7 @@ struct EngineShared {
     ready_cache: ReadyCache,
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
-    left_alone: LeftAlone,
+    unclaimable: UnclaimableTasks,
     limits: Limits,
     line_locks: LineLocks,
     names: Names,
@@ -182,7 +182,7 @@ impl DirectEngine {
                 ready_cache: ReadyCache::default(),
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
-                left_alone: LeftAlone::default(),
+                unclaimable: UnclaimableTasks::default(),
                 limits: Limits::default(),
                 line_locks: LineLocks::default(),
                 names: Names::default(),

@@ -51,7 +51,7 @@ pub struct MaintenanceConfig {
     pub sweep_interval: Duration,
     /// The page size of the sweeper's LISTs.
     pub sweep_page_size: usize,
-    /// How long the sweeper keeps finished tasks; for ever if absent.
+    /// How long the sweeper keeps finished tasks; forever if absent.
     pub retention: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
 //! The paused queues and types: one small object, changed by compare-and-swap and read by workers after a signal of its topic.
 //!
-//! A damaged object must not stop the claims of all queues. A process then goes on with what it last read as paused, or with nothing, and
-//! warns; the next pause or resume replaces the object.
+//! A damaged object must not stop the claims of all queues. A process then continues with the pauses that it last read, or with none, and logs a
+//! warning; the next pause or resume replaces the object.
 //!
 //! `paused` has had the same form since the first version: queues, each with a time. Types and notes are fields of their own, so that a
 //! version that does not know them still reads which queues are paused.

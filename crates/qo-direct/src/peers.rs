@@ -40,7 +40,7 @@ use qo_store::client::{PAGE_LIMIT_MAX, Tag};
 use qo_store::runtime::RuntimeExt;
 use qo_store::{StoreClient, StoreError};
 
-use super::dealing::{Rank, ShardRanks};
+use super::assignment::{Rank, ShardRanks};
 use super::ready_cache::ReadyListName;
 use super::roster::{Profile, Roster};
 use super::{DirectEngine, lock};

@@ -1,6 +1,6 @@
 //! The settings of queues in direct mode: cached, so that no submit and no claim needs a request of its own for them.
 //!
-//! A submit takes the defaults and the maximum wait into the task, so only submits read the settings, and the sweeper for the retention.
+//! A submit copies the defaults and the maximum wait into the task, so only submits read the settings, and the sweeper reads the retention.
 //!
 //! | what | requests |
 //! | --- | --- |
@@ -142,11 +142,7 @@ impl DirectEngine {
 
     /// How long the finished tasks of each queue are kept whose settings say so, in milliseconds.
     pub(super) async fn retentions(&self) -> Result<BTreeMap<QueueName, u64>, EngineError> {
-        let query = DocumentQuery {
-            cached: true,
-            ..DocumentQuery::all(DocumentKind::Queues)
-        };
-        let documents = self.read_documents(&query).await?;
+        let documents = self.cached_documents(DocumentKind::Queues).await?;
         let retention = |document: Document| {
             let settings = QueueSettings::parse(&document.body).ok()?;
             let queue = QueueName::of_document(&document.id.name);

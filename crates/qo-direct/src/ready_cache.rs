@@ -1,6 +1,6 @@
 //! Cached pages of the ready index, per queue and type, so that one LIST serves many claims.
 //!
-//! If all workers started at the front of the index, they would race for the same tasks. [`super::dealing`] says which tasks of a page are
+//! If all workers started at the front of the index, they would race for the same tasks. [`super::assignment`] says which tasks of a page are
 //! for whom; the live workers of a queue and type are known from [`super::peers`]. [`relist`] says when a worker lists again.
 
 mod relist;
@@ -16,7 +16,7 @@ use qo_engine::EngineError;
 use qo_store::client::Page;
 
 use self::relist::ListReason;
-use super::dealing::{Hand, Rank, ShardRanks, place_of, start_of};
+use super::assignment::{Rank, ShardRanks, TaskShare, start_key, starting_point};
 use super::page_share::PageShare;
 use super::signal_record::ready_topic;
 use super::{DirectEngine, lock};
@@ -84,11 +84,11 @@ struct CachedPage {
     due_at: Option<Timestamp>,
     /// When a task that is meant for another worker may be stolen.
     steal_at: Option<Timestamp>,
-    /// What this process takes then: the hand that it was dealt, if the index had more than a page, or what others have left.
-    hand: Option<Hand>,
+    /// What this process takes then: its assigned share, if the index had more than a page, or what others have left.
+    share: Option<TaskShare>,
     /// When a page last had entries for this process.
     had_own_at: Option<Timestamp>,
-    /// Whether entries were passed over because a limit has no room.
+    /// Whether entries were skipped because a limit is full.
     skipped: bool,
 }
 
@@ -157,12 +157,12 @@ impl DirectEngine {
         let mut entries = self.parse_page(&page, name, at);
         let mut group = None;
         if let Some(rank) = ranks.as_ref().and_then(ShardRanks::common)
-            && let Some(place) = place_of(rank, page_size)
+            && let Some(place) = starting_point(rank, page_size)
             && page.next.is_some()
-            && !matches!(reason, ListReason::Dealt(_))
+            && !matches!(reason, ListReason::Assigned(_))
         {
             group = (place.number == 0).then_some(place.rank);
-            if let Some(after) = start_of(&entries, place.number) {
+            if let Some(after) = start_key(&entries, place.number) {
                 let further = self.client().page(&prefix, Some(&after), page_size).await?;
                 let parsed = self.parse_page(&further, name, at);
                 // Behind the end of the index, the front is shared by all.
@@ -173,8 +173,8 @@ impl DirectEngine {
             }
         }
         let listed_count = entries.len();
-        if self.has_gates() {
-            entries.retain(|entry| !self.is_gated(entry));
+        if self.any_limit_full() {
+            entries.retain(|entry| !self.waits_for_limit(entry));
         }
         let has_skipped = entries.len() < listed_count;
         let is_empty = entries.is_empty();
@@ -191,19 +191,19 @@ impl DirectEngine {
             cached.due_at = None;
             cached.steal_at = share.steal_at;
             cached.had_own_at = share.had_own_at;
-            cached.hand = None;
+            cached.share = None;
             cached.skipped |= has_skipped;
-            if let ListReason::Dealt(hand) = reason
+            if let ListReason::Assigned(share) = reason
                 && has_more
             {
-                // The rest is for the workers that newer tasks are dealt to, and for this one if there are none.
+                // The rest is for the workers that newer tasks are assigned to, and for this one if there are none.
                 let more_at = self.client().now().plus_millis(self.more_delay_ms());
                 cached.needs_relist = false;
-                cached.hand = Some(hand);
+                cached.share = Some(share);
                 cached.steal_at = Some(cached.steal_at.map_or(more_at, |at| at.min(more_at)));
             }
             if is_empty {
-                // All entries belong to other shards, cannot be read, were just claimed, or wait for a limit: go on behind them.
+                // All entries belong to other shards, cannot be read, were just claimed, or wait for a limit: continue behind them.
                 cached.after = page.next;
                 if cached.after.is_some() {
                     cached.due_at = Some(self.client().now());
@@ -239,8 +239,8 @@ impl DirectEngine {
             Some(ranks) => {
                 let delays =
                     |entry: &IndexEntry| match (reason, group.or_else(|| ranks.of(entry.id))) {
-                        (ListReason::Dealt(hand), _) if hand.includes(entry.id) => 0,
-                        (ListReason::Dealt(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
+                        (ListReason::Assigned(share), _) if share.includes(entry.id) => 0,
+                        (ListReason::Assigned(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
                         (_, Some(rank)) => rank.steal_delays(entry.id),
                         (_, None) => FOREIGN_DELAYS,
                     };
@@ -261,18 +261,18 @@ impl DirectEngine {
             });
         entries
             .filter(|entry| {
-                name.includes(entry.id.shard()) && !self.shared.left_alone.contains(entry.id, now)
+                name.includes(entry.id.shard()) && !self.shared.unclaimable.contains(entry.id, now)
             })
             .collect()
     }
 }
 
 impl ReadyList {
-    /// Passes over some of the cached entries, until a limit has room again.
-    pub(super) fn drop_entries(&self, is_gated: impl Fn(&IndexEntry) -> bool) {
+    /// Skips some of the cached entries, until a limit has room again.
+    pub(super) fn drop_entries(&self, waits_for_limit: impl Fn(&IndexEntry) -> bool) {
         let mut cached = lock(&self.cached);
         let before = cached.entries.len();
-        cached.entries.retain(|entry| !is_gated(entry));
+        cached.entries.retain(|entry| !waits_for_limit(entry));
         cached.skipped |= cached.entries.len() < before;
     }
 

@@ -1,4 +1,4 @@
-//! What all records have in common that processes change by compare-and-swap: a revision, and the operations that changed them last.
+//! The fields that all records changed by compare-and-swap share: a revision, and the operations that changed them last.
 //!
 //! With the operations, the store client finds out whether a write of unknown result was applied.
 

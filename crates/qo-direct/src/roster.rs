@@ -1,7 +1,7 @@
 //! The roster: one object that names the live workers and what they serve, so that a worker knows all others from one GET.
 //!
-//! Without it, each of a thousand workers would list the workers' records again and again and read each of them once, which is a million
-//! reads. [`super::peers`] says who writes it. It is a hint and can be rebuilt from the records at any time: one that is lost, damaged or
+//! Without it, each of a thousand workers would list the workers' records repeatedly and read each of them once, which is a million reads.
+//! [`super::peers`] decides who writes it. It is a hint and can be rebuilt from the records at any time: one that is lost, damaged or
 //! old costs lost races, never a task. Older versions of qo list the records and ignore it.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use qo_core::{OpId, QueueName, Shard, TaskType, Timestamp, WorkerId};
 use qo_engine::api::WorkerInfo;
 use serde::{Deserialize, Serialize};
 
-use super::dealing::{Rank, ShardRanks};
+use super::assignment::{Rank, ShardRanks};
 
 /// What a worker serves. Most workers of a fleet have the same profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -159,7 +159,7 @@ impl DirectEngine {
         next_due.map_or(fallback, |next_due| next_due.min(fallback))
     }
 
-    /// Scans one page. If the store fails for a task, the error is returned beside the candidates of the other tasks.
+    /// Scans one page. If the store fails for a task, the error is returned with the candidates of the other tasks.
     async fn scan_page(
         &self,
         scan: &mut TaskScan,

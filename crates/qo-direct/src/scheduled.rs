@@ -30,7 +30,7 @@ use qo_core::keys::{IndexEntry, Key, LATER_PREFIX};
 use qo_core::{TaskId, Timestamp};
 use qo_engine::EngineError;
 
-use super::dealing::Rank;
+use super::assignment::Rank;
 use super::peers::Standing;
 use super::signal_record::{LATER, ready_topic};
 use super::{DirectEngine, lock};
@@ -191,7 +191,7 @@ impl DirectEngine {
         let has_peers = matches!(standing, Standing::Ranked(rank) if rank.count > 1);
         for (topic, count) in promoted {
             if has_peers {
-                // The tasks are dealt out to all workers, of which this process has one.
+                // The tasks are spread over all workers, and this process has one of them.
                 self.shared.signal.touch_shared(&topic, count);
             } else {
                 self.shared.signal.touch(&topic, count);

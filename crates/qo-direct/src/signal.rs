@@ -220,7 +220,7 @@ impl Signal {
         self.announce_later(topic, entries, false);
     }
 
-    /// Announces new entries to all processes, of which this one is one.
+    /// Announces new entries to all processes, including this one.
     pub(super) fn touch_shared(&self, topic: &str, entries: u64) {
         self.announce_later(topic, entries, true);
     }

@@ -5,7 +5,7 @@
 //! new tasks wake only a few workers.
 //! The number of topics is bounded: the topic whose change is the oldest is dropped, and `floor` keeps its counter. A reader that has not
 //! seen the floor does not know which topics changed, and lists all of its own. The same holds if the `line` differs: the record was
-//! written anew, because it was lost or because an older version of qo wrote it.
+//! recreated, because it was lost or because an older version of qo wrote it.
 //!
 //! A write is a compare-and-swap. An unconditional one could overwrite a change that no reader has seen yet.
 

@@ -29,10 +29,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::transition::Submission;
-use qo_core::{DocumentKind, DocumentName, OpId, Rejection, Task, TaskId, Webhook, WebhookRules};
+use qo_core::{DocumentKind, Rejection, Task, TaskId, Webhook, WebhookRules};
 use qo_engine::EngineError;
-use qo_engine::api::{DocumentQuery, SubmitRequest};
+use qo_engine::api::SubmitRequest;
 
+use super::documents::ParsedDocuments;
 use super::{DirectEngine, lock};
 
 /// How old the signal may be that shows whether the webhooks have changed. Workers read it more often anyway.
@@ -40,13 +41,7 @@ const SIGNAL_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The webhooks as this process knows them.
 #[derive(Default)]
-pub(super) struct KnownWebhooks(Mutex<ReadWebhooks>);
-
-#[derive(Default)]
-struct ReadWebhooks {
-    versions: Vec<(DocumentName, OpId)>,
-    rules: Arc<WebhookRules>,
-}
+pub(super) struct KnownWebhooks(Mutex<ParsedDocuments<WebhookRules>>);
 
 impl DirectEngine {
     /// Submits the deliveries of a task, if this change has ended it. Returns false if that failed: then somebody else must find the task.
@@ -57,7 +52,7 @@ impl DirectEngine {
         match self.submit_deliveries(after).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(task = %after.id, %error, "the task has ended, but its webhooks are not notified; the lease reaper or the sweeper will do it");
+                tracing::warn!(task = %after.id, %error, "the task has ended, but its webhooks were not notified; the lease reaper or the sweeper will notify them");
                 false
             }
         }
@@ -119,29 +114,9 @@ impl DirectEngine {
         if is_old && self.is_list_fresh(DocumentKind::Webhooks) {
             signal.poll().await;
         }
-        let query = DocumentQuery {
-            cached: true,
-            ..DocumentQuery::all(DocumentKind::Webhooks)
-        };
-        let documents = self.read_documents(&query).await?;
-        let versions: Vec<_> = (documents.iter())
-            .map(|document| (document.id.name.clone(), document.version))
-            .collect();
+        let documents = self.cached_documents(DocumentKind::Webhooks).await?;
         let mut known = lock(&self.shared.webhooks.0);
-        if known.versions != versions {
-            let read = documents.into_iter().filter_map(|document| {
-                let name = document.id.name;
-                match Webhook::read(&document.body) {
-                    Ok(webhook) => Some((name, webhook)),
-                    Err(error) => {
-                        tracing::warn!(webhook = %name, %error, "ignoring a webhook that cannot be read");
-                        None
-                    }
-                }
-            });
-            known.rules = Arc::new(read.collect());
-            known.versions = versions;
-        }
+        known.update(documents, Webhook::read);
         Ok(Arc::clone(&known.rules))
     }
 }

@@ -134,7 +134,7 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Registers a worker, or renews its registration. Returns what an operator asks the worker to do.
     async fn heartbeat(&self, worker: &WorkerInfo) -> Result<Option<WorkerRequest>, EngineError>;
 
-    /// Asks a worker for something, or for nothing any more. It learns of it with its next heartbeat.
+    /// Sends a request to a worker, or withdraws it. The worker sees it with its next heartbeat.
     async fn ask_worker(
         &self,
         worker: &WorkerId,

@@ -55,7 +55,7 @@ pub enum EngineError {
     },
     /// Versions were requested from a store that keeps none.
     #[error(
-        "this bucket keeps no versions; switch versioning on with `qo init`, or request the history without versions"
+        "this bucket keeps no versions; turn on versioning with `qo init`, or request the history without versions"
     )]
     NotVersioned,
     /// Another process has taken over the queue, so this one no longer serves it.

@@ -46,7 +46,7 @@ pub enum MeasurementKind {
 pub enum End {
     /// The task is completed.
     Completed,
-    /// The task has failed for good.
+    /// The task has failed permanently.
     Failed,
     /// The task is cancelled.
     Cancelled,

@@ -1,8 +1,8 @@
 //! Lists sorted by a column for which no engine has an index.
 //!
-//! The order by time of submit and the order by id have indexes, or keys in that order, and such lists go on page by page. For every other
-//! column the newest tasks that match are read, up to [`SORTED_MAX`], and the first of them by the column are returned. So the result says
-//! among how many tasks it is the first, and whether these were all.
+//! The orders by time of submit and by id have indexes, or keys in that order, and such lists continue page by page. For every other column, the
+//! newest matching tasks are read, up to [`SORTED_MAX`], and the first of them by the column are returned. So the result says how many tasks were
+//! sorted, and whether these were all.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -15,7 +15,7 @@ use crate::error::EngineError;
 
 /// The most tasks that are read and sorted.
 pub const SORTED_MAX: usize = 1_000;
-/// How many tasks are in memory beside those that are returned.
+/// How many tasks are in memory in addition to those that are returned.
 const PART: usize = 100;
 /// The most pages that are read, if few of the tasks in each of them match.
 const PARTS_MAX: usize = 100;

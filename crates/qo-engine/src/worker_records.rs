@@ -1,6 +1,6 @@
 //! The records of registered workers. They are written rarely, and correctness does not depend on them.
 //!
-//! A record also carries what an operator asks its worker to do. The worker learns of it without a further request: a heartbeat replaces the
+//! A record also carries an operator's request to its worker. The worker sees it without a further request to the store: a heartbeat replaces the
 //! record only if nobody has changed it since the last heartbeat. Otherwise the record is read, and its request is kept.
 //!
 //! | request of an operator | a heartbeat at the same time |

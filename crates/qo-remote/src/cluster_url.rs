@@ -1,6 +1,6 @@
 //! The URL of a cluster: `cluster://node-1:7777,node-2:7777,node-3:7777`.
 //!
-//! A cluster is a list of servers of which one leads. The client asks any of them; a follower names the leader, and a node that does
+//! A cluster is a list of servers, one of which leads. The client asks any of them; a follower names the leader, and a node that does
 //! not respond is skipped ([`directory`](super::directory)). So the URL needs not be complete, and survives the replacement of nodes
 //! as long as one of its nodes is a member.
 //!

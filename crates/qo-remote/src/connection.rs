@@ -163,7 +163,7 @@ impl Connection {
         .await
     }
 
-    /// Repeats an attempt, at the server that is current then, until it succeeds or fails for good. Also returns whether an earlier
+    /// Repeats an attempt, at the server that is current then, until it succeeds or fails permanently. Also returns whether an earlier
     /// attempt may have arrived.
     pub(super) async fn retry<T, Attempt>(
         &self,

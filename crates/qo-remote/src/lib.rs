@@ -317,7 +317,7 @@ impl RemoteEngine {
         Ok(Submitted { duplicate, task })
     }
 
-    /// An existing task of which the server reveals only id and status, because this client may not read tasks. The rest is what the
+    /// An existing task. The server reveals only its id and status, because this client may not read tasks. The rest is what the
     /// client has sent, or a default.
     fn unread_task(
         &self,

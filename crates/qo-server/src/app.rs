@@ -14,7 +14,7 @@ use crate::bulk_jobs::BulkJobs;
 use crate::claims::Claims;
 use crate::cluster::ClusterControl;
 use crate::config::{CountsFn, JobConfig, Limits, ServerConfig};
-use crate::connection_room::ConnectionRoom;
+use crate::connection_limiter::ConnectionLimiter;
 use crate::events::Events;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
@@ -40,13 +40,13 @@ pub(crate) struct AppState {
     pub(crate) activity_store: Option<ActivityStore>,
     pub(crate) bulk_jobs: BulkJobs,
     /// The bytes that request bodies may still take.
-    pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) body_permits: Arc<Semaphore>,
     pub(crate) response_room: ResponseRoom,
     pub(crate) listeners: Arc<Semaphore>,
     pub(crate) blob_uploads: Arc<Semaphore>,
     pub(crate) jobs: JobConfig,
-    pub(crate) connection_room: Arc<ConnectionRoom>,
-    pub(crate) waiting_room: Arc<Semaphore>,
+    pub(crate) connection_limiter: Arc<ConnectionLimiter>,
+    pub(crate) waiting_permits: Arc<Semaphore>,
     pub(crate) health_cache: HealthCache,
     pub(crate) counts: Option<CountsFn>,
     pub(crate) prices: qo_store::wrap::Prices,
@@ -85,13 +85,13 @@ impl App {
             activity: Activity::new(queue.now()),
             activity_store: config.activity.clone(),
             bulk_jobs: BulkJobs::default(),
-            body_room: Arc::new(Semaphore::new(room)),
+            body_permits: Arc::new(Semaphore::new(room)),
             response_room: ResponseRoom::new(limits.responses_max_bytes),
             listeners: Arc::new(Semaphore::new(limits.listeners_max)),
             blob_uploads: Arc::new(Semaphore::new(limits.blob_uploads_max)),
             jobs: config.jobs,
-            connection_room: ConnectionRoom::new(&limits),
-            waiting_room: Arc::new(Semaphore::new(
+            connection_limiter: ConnectionLimiter::new(&limits),
+            waiting_permits: Arc::new(Semaphore::new(
                 limits.waiting_max.min(Semaphore::MAX_PERMITS),
             )),
             health_cache: HealthCache::default(),
@@ -131,12 +131,12 @@ impl App {
 
     /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
-        self.connection_room.count()
+        self.connection_limiter.count()
     }
 
     /// Admits a request that waits. A waiting request keeps a connection, and the others need connections, too.
     pub(crate) fn admit_waiting(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let permit = Arc::clone(&self.waiting_room).try_acquire_owned();
+        let permit = Arc::clone(&self.waiting_permits).try_acquire_owned();
         permit.map_err(|_| {
             ApiError::new(
                 Condition::Overloaded,

@@ -1,7 +1,7 @@
 //! Extracts bodies, path parameters and queries. Each has limits, and a violation is reported as a problem.
 //!
 //! A body is read only after the request was authorized. It has three limits: its own size, the memory that all bodies share, and
-//! time, both for each chunk and for the whole body. Its share of the memory is taken until the request has ended ([`BodyRoom`]),
+//! time, both for each chunk and for the whole body. Its share of the memory is taken until the request has ended ([`BodyPermits`]),
 //! because the values that were parsed from it live as long. Arrays are bounded while they are parsed, so that a body cannot take
 //! many times its size.
 
@@ -42,9 +42,9 @@ const SMALL_BODY_MAX_BYTES: usize = 1024 * 1024;
 
 /// The share of a request in the memory for bodies. The middleware holds it until the request has ended.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BodyRoom(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
+pub(crate) struct BodyPermits(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
 
-impl BodyRoom {
+impl BodyPermits {
     fn take(&self, permit: OwnedSemaphorePermit) {
         let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match permits.first_mut() {
@@ -306,8 +306,8 @@ async fn read(app: &App, parts: &Parts, body: Body, max: usize) -> Result<JsonTe
     let started = runtime.monotonic();
     let mut chunks = body.into_data_stream();
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
-    let room = parts.extensions.get::<BodyRoom>().cloned();
-    let room = room.unwrap_or_default();
+    let held = parts.extensions.get::<BodyPermits>().cloned();
+    let held = held.unwrap_or_default();
     let mut length = 0;
     loop {
         let left = limits
@@ -329,9 +329,9 @@ async fn read(app: &App, parts: &Parts, body: Body, max: usize) -> Result<JsonTe
         if length > max {
             return Err(too_large());
         }
-        let permits = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-        match Arc::clone(&app.body_room).try_acquire_many_owned(permits) {
-            Ok(permit) => room.take(permit),
+        let bytes = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+        match Arc::clone(&app.body_permits).try_acquire_many_owned(bytes) {
+            Ok(permit) => held.take(permit),
             Err(_) => {
                 return Err(ApiError::new(
                     Condition::Overloaded,

@@ -1,7 +1,7 @@
 //! Bulk operations that run in the background.
 //!
-//! They are kept in memory, so a restart of the server or a new leader ends them. That loses nothing: each task is changed on its own, and the
-//! same request continues, because changed tasks no longer match.
+//! They are kept in memory, so a restart of the server or a new leader ends them. That loses nothing: each task is changed separately, and a
+//! repeated request continues with the rest, because changed tasks no longer match.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ impl BulkJobs {
                 return Err(ApiError::new(
                     Condition::Overloaded,
                     format!(
-                        "{RUNNING_MAX} bulk operations are at work, which is the most; try again when one has ended"
+                        "{RUNNING_MAX} bulk operations are running, which is the maximum; try again when one has ended"
                     ),
                 ));
             }
@@ -109,7 +109,7 @@ impl BulkJobs {
             ApiError::new(
                 Condition::BulkNotFound { id },
                 format!(
-                    "there is no bulk operation {id}: it has ended a while ago, or the server was restarted; the same request continues what is left"
+                    "there is no bulk operation {id}: it ended a while ago, or the server was restarted; repeat the request to continue with the remaining tasks"
                 ),
             )
         })

@@ -2,11 +2,11 @@
 //!
 //! An event is published after its operation is durable. The engine publishes all its changes in this process, including its own
 //! maintenance. An engine that cannot, such as a client of another server, leaves it to this server to publish the operations of its
-//! requests. Changes by other processes on the same store are not published. A slow listener misses events and learns how many; a
-//! listener that must not miss any reads the tasks.
+//! requests. Changes by other processes on the same store are not published. A slow listener misses events and is told how many; a listener that
+//! must not miss any reads the tasks.
 //!
 //! Events are numbered, and the newest ones are kept, so that a listener whose connection broke can continue where it was. To keep them,
-//! the server goes on recording for a while after the last listener has left. Without listeners it records nothing, because the
+//! the server continues recording for a while after the last listener has left. Without listeners it records nothing, because the
 //! engine would otherwise build a notification of every change for nobody.
 
 use std::collections::VecDeque;
@@ -170,7 +170,7 @@ impl Events {
 }
 
 impl Recorded {
-    /// Begins anew after a time in which events were not recorded. The number that is left out makes the gap visible.
+    /// Starts again after a time without recording. The skipped number makes the gap visible.
     fn restart(&mut self) {
         self.events.clear();
         self.next += 1;

@@ -26,7 +26,7 @@ mod claims;
 mod cluster;
 mod compression;
 mod config;
-mod connection_room;
+mod connection_limiter;
 mod events;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;

@@ -23,8 +23,8 @@ use qo_remote::wire::{
 use qo_store::runtime::RuntimeExt;
 
 use crate::app::App;
-use crate::body::BodyRoom;
-use crate::connection_room::OpenConnection;
+use crate::body::BodyPermits;
+use crate::connection_limiter::OpenConnection;
 use crate::response::ApiError;
 use crate::tokens::{AuthError, Caller, LimitedAccess, Scope};
 
@@ -41,8 +41,8 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
         .extensions_mut()
         .insert(RequestId(request_id.clone()));
     // What the request takes of the shared memory is returned when it has ended, after its values are dropped.
-    let room = BodyRoom::default();
-    request.extensions_mut().insert(room.clone());
+    let permits = BodyPermits::default();
+    request.extensions_mut().insert(permits.clone());
     let method = request.method().clone();
     let route = request
         .extensions()
@@ -114,7 +114,7 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
     let took = app.runtime().monotonic().saturating_sub(started);
     let status = response.status().as_u16();
     app.metrics.request(&route, &method, status, took);
-    drop(room);
+    drop(permits);
     let elapsed_ms = took.as_millis();
     // The refusals of a standby are normal. The handler of /readyz logs why the process is not ready, and the election why a leader is
     // not confirmed.

@@ -98,7 +98,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
 
 /// The document as it is served. The generator describes some things wrongly:
 ///
-/// - It allows `null` beside any JSON as one of two forms, which forbids `null`, because `null` has both.
+/// - It allows `null` in addition to any JSON as one of two forms, which forbids `null`, because `null` has both.
 /// - It invents names for the formats of unsigned numbers.
 pub(crate) fn document_json() -> Value {
     let mut text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));

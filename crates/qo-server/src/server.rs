@@ -2,7 +2,7 @@
 //!
 //! | a client that | gets |
 //! | --- | --- |
-//! | connects when the server or its address has the maximum of connections ([`connection_room`](crate::connection_room)) | a 503 and the end of the connection |
+//! | connects when the server or its address has the maximum of connections ([`connection_limiter`](crate::connection_limiter)) | a 503 and the end of the connection |
 //! | does not finish its TLS handshake or a request head | the end of the connection |
 //! | sends a request head that is too large | 431 and the end of the connection |
 //! | does not continue its body | 408 |
@@ -40,7 +40,7 @@ use tower_service::Service;
 use crate::activity;
 use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
-use crate::connection_room::{Full, OpenConnection};
+use crate::connection_limiter::{Full, OpenConnection};
 use crate::middleware::is_local_name;
 use crate::routes;
 use crate::tokens::TokenError;
@@ -190,7 +190,7 @@ impl Server {
         let mut stop = std::pin::pin!(stop);
         // Only the process that serves the queue fires; a standby waits.
         let mut schedules = Box::pin(ScheduleDriver::new(app.queue.clone()).run());
-        let mut counters = Box::pin(activity::keep(&app));
+        let mut counters = Box::pin(activity::save_periodically(&app));
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -277,7 +277,7 @@ struct Connections {
 
 impl Connections {
     async fn serve(&self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
-        let connection = match self.app.connection_room.enter(peer.ip()) {
+        let connection = match self.app.connection_limiter.enter(peer.ip()) {
             Ok(connection) => connection,
             Err(full) => {
                 tracing::warn!(%peer, ?full, "too many connections");

@@ -116,7 +116,7 @@ pub trait BucketAdmin: Debug + Send + Sync + 'static {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError>;
 
     /// Up to `limit` versions of the objects whose keys start with `prefix`, ordered by key, newest first within a
-    /// key. It also finds objects of which only versions behind a delete marker are left.
+    /// key. It also finds objects that have only versions behind a delete marker.
     async fn list_versions_below(
         &self,
         prefix: &str,

@@ -57,7 +57,7 @@ pub enum RunError {
         /// What happened, and in which function.
         detail: String,
     },
-    /// The program asked for more memory than allowed, and could not go on without.
+    /// The program asked for more memory than allowed, and could not continue without it.
     #[error("the program reached the memory limit of {limit} bytes: {detail}")]
     MemoryLimit {
         /// The limit of the run.

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | Open the store. | none |
 //! | Check it, so that a wrong bucket or wrong credentials give an error that says what to do. | 1 LIST |
-//! | Read the verdict of an earlier probe, or probe the store for a few seconds. | 1 GET, or the probe |
+//! | Read the report of an earlier probe, or probe the store for a few seconds. | 1 GET, or the probe |
 //!
 //! A store in memory skips the last two steps: no other process can write to it.
 //!
@@ -36,7 +36,7 @@ use crate::remote;
 /// Connects to the queue at a URL, with credentials and settings from the environment.
 ///
 /// The [crate documentation](crate#urls-and-cargo-features) lists the URLs. The first connection to a store probes it for a few
-/// seconds and stores the verdict; later connections read that.
+/// seconds and stores the report; later connections read that.
 pub async fn connect(url: &str) -> Result<Queue, Error> {
     Connect::to(url).open().await
 }
@@ -155,13 +155,13 @@ impl Connect {
         self
     }
 
-    /// Configures the probe of a store that has no verdict yet.
+    /// Configures the probe of a store that has no report yet.
     pub fn probe(mut self, options: ProbeOptions) -> Self {
         self.probe = Some(options);
         self
     }
 
-    /// Limits the duration of the probe of a store that has no verdict yet.
+    /// Limits the duration of the probe of a store that has no report yet.
     pub fn probe_budget(mut self, budget: Duration) -> Self {
         self.probe.get_or_insert_default().budget = budget;
         self
@@ -394,9 +394,9 @@ async fn check_and_probe(
     }
     check(store, runtime).await?;
     if let Some(options) = probe {
-        let verdict =
+        let report =
             ensure_trusted(&store.objects, store.admin.as_deref(), runtime, options).await?;
-        tracing::debug!(store = store.description, probed_at = %verdict.probed_at, "trusted");
+        tracing::debug!(store = store.description, probed_at = %report.probed_at, "trusted");
     }
     Ok(())
 }

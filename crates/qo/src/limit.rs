@@ -60,7 +60,7 @@ impl Queue {
 }
 
 impl Limits {
-    /// Creates a limit, or replaces the one with this name. Tasks that run already go on, also if there are more of them than allowed.
+    /// Creates a limit, or replaces the one with this name. Running tasks continue, even if there are more of them than allowed.
     pub async fn put(&self, name: &str, limit: Limit) -> Result<LimitInfo, Error> {
         let name = DocumentName::new(name)?;
         let body = limit.to_json()?;
@@ -84,7 +84,7 @@ impl Limits {
             match info(document) {
                 Ok(limit) => limits.push(limit),
                 Err(error) => {
-                    tracing::warn!(limit = %document.id.name, %error, "leaving a limit out");
+                    tracing::warn!(limit = %document.id.name, %error, "skipping an unreadable limit");
                 }
             }
         }

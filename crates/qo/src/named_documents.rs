@@ -1,4 +1,4 @@
-//! The documents of one kind, such as limits, and how they are changed: read, decide, write, and again if somebody else was faster.
+//! The documents of one kind, such as limits, and how they are changed: read, decide, write, and repeat if somebody else was faster.
 
 use qo_core::{DocumentId, DocumentKind, DocumentName, Json};
 use qo_engine::EngineError;

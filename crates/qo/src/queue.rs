@@ -368,7 +368,7 @@ impl Queue {
         Ok(self.engine.heartbeat(worker).await?)
     }
 
-    /// Asks a worker to claim no more tasks, or to finish and exit; with `None`, takes the request back. The worker learns of it with its next
+    /// Asks a worker to claim no more tasks, or to finish and exit; with `None`, withdraws the request. The worker sees it with its next
     /// heartbeat, within about 15 seconds, and the request ends with the worker. Returns its record.
     pub async fn ask_worker(
         &self,
@@ -393,7 +393,7 @@ impl Queue {
         Ok(self.engine.resume(queue).await?)
     }
 
-    /// Pauses a queue or a type, with the reason and the name of whoever pauses, or resumes it if there is no note. Claims skip what is
+    /// Pauses a queue or a type, with the reason and the author in the note, or resumes it if there is no note. Claims skip what is
     /// paused; running tasks continue. A repeated pause changes only the reason.
     pub async fn set_pause(
         &self,

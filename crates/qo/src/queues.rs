@@ -66,7 +66,7 @@ impl Queues {
             match info(queue.clone(), Some(&document)) {
                 Ok(info) => queues.push(info),
                 Err(error) => {
-                    tracing::warn!(%queue, %error, "leaving out the settings of a queue");
+                    tracing::warn!(%queue, %error, "skipping the unreadable settings of a queue");
                 }
             }
         }

@@ -247,7 +247,7 @@ impl TaskBuilder {
         self
     }
 
-    /// Sets what happens to the next tasks with the same ordering key if this one fails for good. Default: the next one runs.
+    /// Sets what happens to the next tasks with the same ordering key if this one fails permanently. Default: the next one runs.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = Some(on_failure);
         self

@@ -1,8 +1,8 @@
 //! How far the loop is behind, so that a lease is not ended while its renewal waits.
 //!
-//! A renewal counts only when the loop applies it. If the loop is late, because it has too much to do, waits for a slow write, or its
-//! process stood still, then a renewal that was sent in time is applied late by up to that much. So leases are ended later by the longest
-//! delay of the last seconds, if it is longer than the margin. The delay is forgotten after a while, so dead workers are still detected.
+//! A renewal counts only when the loop applies it. If the loop is late, because it is overloaded, waits for a slow write, or its process was
+//! suspended, then a renewal that was sent in time is applied late. So leases are ended later by the longest delay of the last seconds, if
+//! that is longer than the margin. The delay is forgotten after a while, so dead workers are still detected.
 
 use std::time::Duration;
 

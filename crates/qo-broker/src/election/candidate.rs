@@ -60,7 +60,7 @@ impl Candidate {
         &self.elector
     }
 
-    /// Takes part in the election for ever. Drop the future to stop, then call [`Candidate::close`] to hand over.
+    /// Takes part in the election forever. Drop the future to stop, then call [`Candidate::close`] to hand over.
     ///
     /// `address` is where clients and standbys reach this process.
     pub async fn run(&mut self, address: &str) {

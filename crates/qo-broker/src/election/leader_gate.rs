@@ -43,7 +43,7 @@ pub struct LeaderGate {
 struct GateState {
     leadership: Option<Arc<Leadership>>,
     engine: Option<Arc<dyn Engine>>,
-    /// The gate was closed for good.
+    /// The gate was closed permanently.
     closed: bool,
 }
 
@@ -132,7 +132,7 @@ impl LeaderGate {
         self.vacate(false).await;
     }
 
-    /// Ends the leadership as [`Self::leave`] does, but waits for the engine only for this time. It goes on closing in the background, while
+    /// Ends the leadership as [`Self::leave`] does, but waits for the engine only for this time. It continues closing in the background, while
     /// this process stands by or another one leads.
     pub(super) async fn leave_within(&self, runtime: &dyn Runtime, limit: Duration) {
         let left = self.take(false);
@@ -174,7 +174,7 @@ impl LeaderGate {
         left
     }
 
-    /// Waits until the gate is closed for good or dropped. The future does not keep the gate alive.
+    /// Waits until the gate is closed permanently or dropped. The future does not keep the gate alive.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.subscribe();
         async move {

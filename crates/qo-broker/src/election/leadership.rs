@@ -1,7 +1,7 @@
 //! The leadership: reads the record, answers challenges, and knows for how long no other process can lead.
 //!
-//! Reads overlap: if a read has no response after a tenth of the answer time, the next one starts beside it, and the first response
-//! counts. So one slow response does not keep a leader from being confirmed. Writes (heartbeats, answers to challenges) run beside the
+//! Reads overlap: if a read has no response after a tenth of the answer time, the next one starts in parallel, and the first response
+//! counts. So one slow response does not keep a leader from being confirmed. Writes (heartbeats, answers to challenges) run in parallel with the
 //! reads for the same reason.
 
 use std::sync::Arc;
@@ -283,7 +283,7 @@ impl Renewal {
         self.read_at + interval.min(self.config.check_interval)
     }
 
-    /// Starts a read beside those in flight. A read that takes longer than it could be trusted ends without a result.
+    /// Starts a read in addition to those in flight. A read that takes longer than it could be trusted ends without a result.
     fn start_read(&mut self) {
         let started = self.runtime.monotonic();
         self.read_at = started;

@@ -8,8 +8,8 @@
 //!
 //! `meta/broker.json` names the leader, its address and its epoch. A standby pings the leader's address, which costs no store
 //! request. If for a while it gets no response, or only the response that the leader is not confirmed (see below), it writes a
-//! **challenge** into the object. A leader reads the object every second (a conditional GET) and answers a challenge by removing it. A challenge that stays for [`ElectionConfig::answer_time`] shows that
-//! the leader is dead, suspended, or cut off from the store. The standby then replaces the leader, on the condition that the object
+//! **challenge** into the object. A leader reads the object every second (a conditional GET) and answers a challenge by removing it. A
+//! challenge that is not removed within [`ElectionConfig::answer_time`] shows that the leader is dead, suspended, or cut off from the store. The standby then replaces the leader, on the condition that the object
 //! has not changed since its challenge.
 //!
 //! | failure | effect |

@@ -188,7 +188,9 @@ fn pauses_line(pauses: &Pauses) -> Result<String, serde_json::Error> {
 fn read_pauses(paused: BTreeSet<QueueName>, notes: Option<&str>) -> Pauses {
     let notes = notes.map(serde_json::from_str::<Pauses>).transpose();
     let mut notes = notes
-        .inspect_err(|error| tracing::warn!(%error, "cannot read who paused what, and which types are paused"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot read the paused types and the notes of pauses"),
+        )
         .unwrap_or_default()
         .unwrap_or_default();
     let with_note = |queue: QueueName| {

@@ -1,14 +1,14 @@
-//! Turns among the processes that share the object.
+//! How the processes that share the object take turns.
 //!
 //! A process that writes again right after it has won always wins: it knows the newest tag, while every other process has to read the object
 //! first, and the tag that it reads is outdated when its own write arrives. So a process that has won leaves the store to others for as long
 //! as a read and a write take:
 //!
 //! - after every win, if others have written lately;
-//! - after several wins in a row otherwise, because a process that never wins cannot be seen. This costs little: callers that arrive
-//!   meanwhile share the next write, and a process that has nothing to write has rested already.
+//! - after several wins in a row otherwise, because a process that never wins is not visible to others. This costs little: callers that
+//!   arrive meanwhile share the next write, and a process that has nothing to write pauses anyway.
 //!
-//! A process that has lost tries again after a pause that becomes shorter with each loss, so those who wait longest go first.
+//! A process that has lost tries again after a pause that becomes shorter with each loss, so those that wait longest go first.
 //!
 //! All times follow from the duration of this process's own writes. Nothing here is needed for correctness.
 

@@ -81,7 +81,7 @@ pub(crate) async fn load_tasks(
                 }
             }
             ReadPart::Newer(outline, reason) => {
-                tracing::warn!(task = %outline.id, reason, "leaving a task of a later version alone");
+                tracing::warn!(task = %outline.id, reason, "skipping a task of a later version");
                 state.reserve(outline, reason);
             }
             ReadPart::RangeEnd => ranges_left -= 1,

@@ -3,7 +3,7 @@
 //!
 //! Live tasks are in memory and in the database. A finished task leaves the memory and stays in the database for the retention time.
 //! Two engines share this code: `slate`, whose database is SlateDB on an object store, and cluster mode, whose database is a file on each
-//! node that a replicated log keeps equal. Both implement the small port in [`port`].
+//! node that a replicated log keeps equal. Both implement the small interface in [`port`].
 
 mod archive;
 mod batch;

@@ -4,7 +4,7 @@
 //! the statuses that it wants, merges them, and reads the records that they name. So the newest failure is found at once, behind a million
 //! completed tasks. The row's value is the task's queue and type, so that a list of one queue does not read the records of the others.
 //!
-//! An earlier version does not write these rows. So each count of finished tasks ([`keys::COUNT`]) has a second row with the number of them
+//! Earlier versions do not write these rows. So each count of finished tasks ([`keys::COUNT`]) has a second row with the number of them
 //! that are in the index ([`keys::INDEXED`]). If the two differ when the database is opened, an earlier version has written in between, and
 //! the index is built again. A crash while it is built leaves the counts different, so the next start builds it again; rows that are
 //! written twice are the same, and rows of tasks that have changed since are skipped by lists, because the record decides.

@@ -115,7 +115,7 @@ impl WriterFence {
 
 #[async_trait]
 impl WriterCheck for WriterFence {
-    /// Checks that no other process had taken over when this call began. A request without a response is repeated beside the first:
+    /// Checks that no other process had taken over when this call began. A request without a response is repeated in parallel:
     /// responses to callers wait for this check, and one slow response of the store must not delay them all.
     async fn check(&self) -> Result<(), EngineError> {
         let mut checks = FuturesUnordered::new();

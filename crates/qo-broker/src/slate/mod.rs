@@ -17,7 +17,7 @@
 //! | 3 | the write-ahead log is written: **the group is durable** | the whole group is stored; a caller without a response retries |
 //! | 4 | the callers get their responses | none |
 //!
-//! Live tasks of a later version are left alone: their rows stay as they are, they cannot be claimed, listed or changed, their leases are
+//! Live tasks of a later version are skipped: their rows stay as they are, they cannot be claimed, listed or changed, their leases are
 //! not ended, and their ids and idempotency keys stay taken ([`qo_core::task::Outline`]). All other tasks are served.
 //!
 //! A second engine that opens the database ends the first ([`fence`]): the first engine's writes and reads fail with

@@ -27,7 +27,7 @@ pub struct BlobArgs {
 pub enum BlobCommand {
     /// Upload a file and print its address
     ///
-    /// A file that is stored already is not stored again. The blob is kept for at least a day, and longer if a task refers to it.
+    /// If the blob exists, it is not stored again. A blob is kept for at least a day, and longer if a task refers to it.
     Put(BlobPutArgs),
     /// Download a blob
     ///
@@ -39,8 +39,8 @@ pub enum BlobCommand {
     Delete(BlobDeleteArgs),
     /// Delete the blobs that no task refers to
     ///
-    /// A task refers to every blob whose address occurs in its input, its output or its last error. Blobs that were uploaded within the
-    /// grace time, or to which a task was submitted within it, are kept. It is safe to run this at any time, also twice at the same time.
+    /// A task refers to every blob whose address occurs in its input, its output or its last error. Blobs that were uploaded or touched
+    /// within the grace time are kept. It is safe to run this at any time, even concurrently.
     Gc(BlobGcArgs),
 }
 
@@ -54,7 +54,7 @@ pub struct BlobPutArgs {
     /// File to upload; - reads standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Address that the file must have; nothing is stored if it has another
+    /// Address that the file must have; if it differs, nothing is stored
     #[arg(long, value_name = "ADDRESS")]
     pub expect: Option<BlobAddress>,
 }

@@ -27,11 +27,11 @@ pub struct NodeArgs {
         default_value = "127.0.0.1:7778"
     )]
     pub node_listen: SocketAddr,
-    /// First member of a new cluster: its number, its address for nodes, its URL for clients; repeat it for each, with the same
-    /// members on every node. Leave it out on a node that joins later
+    /// Initial member of a new cluster: its number, its address for nodes, and its URL for clients; repeatable, and the same on every
+    /// node. Omit it on a node that joins later
     #[arg(long, value_name = "NUMBER@HOST:PORT=URL", requires = "cluster", value_parser = member)]
     pub member: Vec<MemberArg>,
-    /// Number of Raft groups over which the tasks are divided; the same on every node, and fixed when the cluster is created
+    /// Number of Raft groups that the tasks are divided into; the same on every node, and fixed when the cluster is created
     #[arg(
         long,
         value_name = "COUNT",
@@ -111,8 +111,8 @@ pub enum ClusterCommand {
     Status,
     /// Add a node that runs with the same --cluster and no --member
     ///
-    /// The node receives the log and does not vote yet. The command returns when it has caught up; `qo cluster promote` then
-    /// lets it vote.
+    /// The node receives the data, but does not vote yet. The command returns when the node has caught up; `qo cluster promote`
+    /// then lets it vote.
     Add(ClusterAddArgs),
     /// Let a node vote
     Promote(ClusterNodeArgs),

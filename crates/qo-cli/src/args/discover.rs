@@ -15,7 +15,7 @@ Examples:
   qo list --store mdns:                 the only server on the network
   qo list --store mdns:laptop-7777      one of several
 
-Anybody on the network can answer, so a token is sent to a server that was found this way only over TLS or on this machine.")]
+Anyone on the network can respond, so a token is sent to a server that was found this way only over TLS or on this machine.")]
 pub struct DiscoverArgs {
     /// How long to wait for answers
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::positive_duration)]

@@ -21,7 +21,7 @@ pub struct DoctorArgs {
     /// Time limit for probing the store's conditional writes
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub probe_budget: Option<Duration>,
-    /// Write objects again that the store refuses to change, although nobody else changes them
+    /// Repair objects that the store refuses to change, by writing them again
     ///
     /// Stop all workers, servers and clients of the bucket first. The command refuses if anybody has used the bucket in the last two minutes.
     #[arg(long)]

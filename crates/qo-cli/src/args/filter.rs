@@ -30,7 +30,7 @@ pub struct FilterArgs {
     /// Only tasks submitted before this time: a timestamp, a date or an age
     #[arg(long, value_name = "WHEN", value_parser = values::since)]
     pub until: Option<Since>,
-    /// Only tasks with this text in the last error, or in an input of up to 64 KiB, in any case of letters
+    /// Only tasks with this text, ignoring case, in the last error or in an input of up to 64 KiB
     #[arg(long, value_name = "TEXT")]
     pub text: Option<qo::SearchText>,
 }

@@ -39,10 +39,10 @@ Examples:
   qo key generate --id payments-2026
   aws ssm put-parameter --type SecureString --name qo-keys --value \"$(qo key generate)\"")]
 pub struct KeyGenerateArgs {
-    /// Name of the key, stored in clear with all that it encrypts: 1 to 32 letters, digits, dots, hyphens and underscores [default: today's date]
+    /// Name of the key, stored unencrypted with everything that it encrypts: 1 to 32 letters, digits, dots, hyphens and underscores [default: today's date]
     #[arg(long, value_name = "NAME")]
     pub id: Option<KeyId>,
-    /// Write the key to this file, which must not exist, readable only for you
+    /// Write the key to this new file, readable only by you
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

@@ -32,7 +32,7 @@ pub enum LimitCommand {
     Show(LimitNameArgs),
     /// Create a limit, or replace the one with this name
     ///
-    /// Takes effect within a few seconds. Tasks that run already go on, also if there are more of them than allowed.
+    /// Takes effect within a few seconds. Running tasks continue, even if there are more of them than allowed.
     Set(Box<LimitSetArgs>),
     /// Remove a limit; the tasks that waited for it can start
     Remove(LimitNameArgs),
@@ -58,16 +58,16 @@ Examples:
   qo limit set mail --type send_email --starts 100/1m
   qo limit set nightly --queue nightly --concurrent 2 --starts 1000/1h
 
-A limit applies to the tasks that match all of --queue, --type and --key that are given. A task may be under several limits, and starts \
-only if each of them has room. Every attempt counts as a start.")]
+With several of --queue, --type and --key, a limit applies to the tasks that match all of them. A task may be under several limits, and \
+starts only if each of them has room. Every attempt counts as a start.")]
 pub struct LimitSetArgs {
     /// Name of the limit
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// It applies to the tasks of this queue
+    /// Limit the tasks of this queue
     #[arg(long, value_name = "QUEUE", required_unless_present_any = ["task_type", "key"], help_heading = "Applies to")]
     pub queue: Option<QueueName>,
-    /// It applies to the tasks of this type
+    /// Limit the tasks of this type
     #[arg(
         long = "type",
         short = 't',
@@ -75,7 +75,7 @@ pub struct LimitSetArgs {
         help_heading = "Applies to"
     )]
     pub task_type: Option<TaskType>,
-    /// It applies to the tasks that are submitted with this --limit-key
+    /// Limit the tasks that are submitted with this --limit-key
     #[arg(long, value_name = "KEY", help_heading = "Applies to")]
     pub key: Option<LimitKey>,
     /// How many tasks may run at once, from 1 to 10000

@@ -20,9 +20,8 @@ Examples:
   qo list --sort attempts
   qo list --status failed --text 'connection refused'
 
-The newest tasks come first. Brokers and clusters keep an index for it. In direct mode it is the order of the times in the ids that qo
-generates; tasks with ids that callers chose come last. Other orders have no index: they sort the newest 1,000 tasks that match, and a note
-says if there are more.")]
+The newest tasks come first. Brokers and clusters keep an index for this order. Direct mode uses the times in generated ids; tasks with ids that
+callers chose come last. Other orders have no index: they sort the newest 1,000 tasks that match, and a note says if there are more.")]
 pub struct ListArgs {
     /// Maximum number of tasks to show
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -33,10 +32,10 @@ pub struct ListArgs {
     /// Continue after the end of an earlier list
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
-    /// The order of the tasks; other orders than newest and id sort the newest 1,000 tasks that match
+    /// Order of the tasks; all orders except newest and id sort only the newest 1,000 tasks that match
     #[arg(long, value_name = "ORDER", default_value = "newest", value_parser = order())]
     pub sort: Sort,
-    /// The opposite order; not with newest and id
+    /// Reverse the order; not with newest and id
     #[arg(long)]
     pub reverse: bool,
     /// Repeated output.

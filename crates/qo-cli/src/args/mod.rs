@@ -160,7 +160,7 @@ pub struct GlobalArgs {
         conflicts_with = "encryption_key_command"
     )]
     pub encryption_key_file: Option<PathBuf>,
-    /// Command that prints these keys, such as one that asks a key management service [env: QO_ENCRYPTION_KEY_COMMAND]
+    /// Command that prints these keys, for example from a key management service [env: QO_ENCRYPTION_KEY_COMMAND]
     #[arg(long, global = true, value_name = "COMMAND")]
     pub encryption_key_command: Option<String>,
     /// Print results as JSON, one object per line; errors go to standard error, also as JSON
@@ -218,8 +218,8 @@ pub enum Command {
     History(HistoryArgs),
     /// Show what a task's last attempts printed
     ///
-    /// Prints the end of the logs of the last three attempts: standard error of commands and WASI programs, and what handlers log with the
-    /// library. A log is stored when its attempt ends.
+    /// Prints the end of the logs of the last three attempts: the standard error of commands and WASI programs, and what Rust handlers log
+    /// with `Context::log`. A log is stored when its attempt ends.
     Logs(LogsArgs),
     /// Wait until a task finishes and print its output
     ///
@@ -247,9 +247,9 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Move waiting or failed tasks to another queue
     ///
-    /// Waiting tasks keep their due time and the retries that they have used. Failed tasks start over in the other queue. Tasks
-    /// with an ordering key stay where they are. A filter without --status selects waiting and failed tasks; those that are
-    /// already in the queue are skipped.
+    /// Waiting tasks keep their due time and their number of used retries. Failed tasks start over in the other queue. Tasks with
+    /// an ordering key are not moved. A filter without --status selects waiting and failed tasks, and skips those that are already
+    /// in the queue.
     Redrive(RedriveArgs),
     /// Make waiting tasks due now
     ///
@@ -282,17 +282,16 @@ pub enum Command {
     Serve(ServeArgs),
     /// Show and change the nodes of a cluster
     ///
-    /// --store names the nodes: cluster://HOST:PORT,HOST:PORT,HOST:PORT. Any node that responds leads the command to the leader.
+    /// --store names the nodes: cluster://HOST:PORT,HOST:PORT,HOST:PORT. The command asks any of them for the leader.
     Cluster(ClusterArgs),
     /// Upload, download, list and collect blobs
     ///
-    /// Blobs are bytes that are stored by content, next to the tasks that refer to them. The address of a blob is the SHA-256 digest of
-    /// its bytes.
+    /// Blobs are stored by content, next to the tasks that refer to them. The address of a blob is the SHA-256 digest of its bytes.
     Blob(BlobArgs),
     /// List the servers that announce themselves on the local network
     ///
-    /// Servers do so if they were started with `qo serve --mdns`, or by `qo dev`. The store URL `mdns:` connects to the only server
-    /// that answers, and `mdns:NAME` to one of several.
+    /// `qo serve --mdns` and `qo dev` announce their servers. The store URL `mdns:` connects to the only server that responds, and
+    /// `mdns:NAME` to one of several.
     Discover(DiscoverArgs),
     /// Create, list and revoke access tokens for `qo serve`
     ///
@@ -303,23 +302,22 @@ pub enum Command {
     /// With a key, `qo submit` and `qo worker` encrypt inputs, outputs and errors, and other commands decrypt them. Stores, servers
     /// and dashboards see only the name of the key.
     Key(KeyArgs),
-    /// Define, show and trigger schedules: tasks that are submitted again and again
+    /// Define, show and trigger schedules, which submit tasks repeatedly
     ///
-    /// Workers fire the schedules of their queue, and so does `qo serve`. Each tick makes exactly one task, however many processes there
-    /// are.
+    /// Workers and `qo serve` fire the schedules of their queue. Each tick makes exactly one task, however many processes there are.
     Schedule(ScheduleArgs),
     /// Show and change the settings of queues
     ///
-    /// Settings are defaults for the tasks of a queue, how long finished tasks are kept, how long a task may wait, and how many may.
+    /// A queue can have defaults for its tasks, a retention for finished tasks, a maximum wait, and a maximum number of waiting tasks.
     Queue(QueueArgs),
     /// Limit how many tasks run at once, and how many start within a time
     ///
-    /// A limit applies to a queue, a task type, or a key given at the submit, such as a tenant or an account of an API.
+    /// A limit applies to a queue, to a task type, or to tasks submitted with a limit key, such as a tenant or an API account.
     Limit(LimitArgs),
     /// Notify other systems when tasks end
     ///
-    /// A webhook is a URL that gets a signed request for each task that has completed, failed or was cancelled. Notifications are tasks
-    /// themselves, so they are retried and listed like any other.
+    /// A webhook is a URL that gets a signed request when a task completes, fails or is cancelled. Each notification is a task, so it is
+    /// retried and listed like any other.
     Webhook(WebhookArgs),
     /// Pause a queue or a task type
     ///

@@ -16,7 +16,7 @@ pub struct PauseArgs {
     /// What is paused or resumed.
     #[command(flatten)]
     pub target: PauseTargetArgs,
-    /// Why, for people who look at the queue
+    /// Reason, shown by `qo stats` and the dashboard
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }

@@ -29,9 +29,9 @@ pub enum QueueCommand {
     Show(QueueShowArgs),
     /// Change settings of a queue; the others stay
     ///
-    /// A change applies to tasks that are submitted from then on, in direct mode within ten seconds in all processes. Tasks that wait
-    /// already keep what they were submitted with, except that weights of groups apply to them in broker and cluster mode. The retention applies to tasks that finished before, too, except in broker and
-    /// cluster mode.
+    /// A change applies to tasks that are submitted later; in direct mode, other processes see it within ten seconds. Waiting tasks keep the
+    /// settings that they were submitted with, except that in broker and cluster mode the weights of groups apply to them too. Except in
+    /// broker and cluster mode, the retention also applies to tasks that have already finished.
     Set(QueueSetArgs),
 }
 
@@ -62,22 +62,22 @@ pub struct QueueSetArgs {
     /// Queue name
     #[arg(value_name = "QUEUE")]
     pub queue: QueueName,
-    /// Maximum number of retries of tasks whose submit names none
+    /// Default maximum number of retries of a task
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub retries: Option<u32>,
-    /// Time limit of each attempt of tasks whose submit names none
+    /// Default time limit of each attempt
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub timeout: Option<Duration>,
     /// How long finished tasks are kept
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub retention: Option<Duration>,
-    /// How long a task may wait after it became due; then it fails
+    /// How long a task may wait after it becomes due; then it fails
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub max_wait: Option<Duration>,
     /// How many tasks may wait; further submits are rejected with exit code 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub max_waiting: Option<u64>,
-    /// Turns of a group per round, 1 to 1000; repeatable. Groups without a weight get one turn; so does one whose weight is set to 1
+    /// Turns of a group per round, 1 to 1000; repeatable. Groups without a weight get one turn
     #[arg(long, value_name = "GROUP=N", value_parser = group_weight)]
     pub weight: Vec<(FairnessGroup, u32)>,
     /// Setting to remove; repeatable
@@ -108,7 +108,7 @@ pub enum QueueSetting {
 fn group_weight(text: &str) -> Result<(FairnessGroup, u32), String> {
     let (group, weight) = text
         .split_once('=')
-        .ok_or("give a group and its turns per round, such as big-tenant=3")?;
+        .ok_or("expected a group and its turns per round, such as big-tenant=3")?;
     let group = group
         .parse::<FairnessGroup>()
         .map_err(|error| error.to_string())?;

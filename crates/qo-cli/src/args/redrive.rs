@@ -13,7 +13,7 @@ Examples:
   qo redrive --status failed --queue mail --to mail-repaired --dry-run
   qo redrive --status pending --queue bulk --type send_email --to mail --yes")]
 pub struct RedriveArgs {
-    /// Queue to which the tasks move
+    /// Queue to move the tasks to
     #[arg(long, value_name = "QUEUE")]
     pub to: QueueName,
     /// The tasks to change.

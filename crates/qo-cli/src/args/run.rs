@@ -18,7 +18,7 @@ Examples:
 
 A worker that runs WASI jobs must be running: qo worker --wasi
 
-The exit code is that of the program. If the program did not exit by itself, it is 8, and 7 if --wait-timeout passed first.")]
+The exit code is that of the program. It is 8 if the program did not exit by itself, and 7 if --wait-timeout passed first.")]
 pub struct RunArgs {
     /// WASI module or component: a file, or the address of a stored blob
     #[arg(value_name = "PROGRAM")]

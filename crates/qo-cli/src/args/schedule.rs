@@ -28,7 +28,7 @@ pub struct ScheduleArgs {
 pub enum ScheduleCommand {
     /// Add a schedule
     ///
-    /// Fails if there is one of this name with another definition, unless --replace is given. A new definition begins now.
+    /// Fails if a schedule with this name has another definition, unless --replace is given. The ticks of a new definition begin now.
     Add(Box<ScheduleAddArgs>),
     /// List schedules with their next and last runs
     List,
@@ -36,14 +36,14 @@ pub enum ScheduleCommand {
     Show(ScheduleNameArgs),
     /// Pause a schedule: no runs until it is resumed
     Pause(ScheduleNameArgs),
-    /// Resume a paused schedule; the runs of the pause are left out
+    /// Resume a paused schedule; the runs during the pause are skipped
     Resume(ScheduleNameArgs),
     /// Submit one task of a schedule now, even if it is paused
     Trigger(ScheduleNameArgs),
     /// Submit the tasks of a past range
     ///
-    /// Submits a task for each tick of the range, whether it was fired before or not, up to 1,000. A repeated backfill of the same
-    /// range finds the tasks of the first one, so it can be repeated after an error.
+    /// Submits a task for each tick of the range, whether it was fired before or not, up to 1,000. It can be repeated after an error:
+    /// ticks of the same range that already have a task from a backfill get no second one.
     Backfill(ScheduleBackfillArgs),
     /// Remove a schedule; submitted tasks stay
     Remove(ScheduleNameArgs),
@@ -73,7 +73,7 @@ Examples:
   qo schedule add launch --at 2027-01-01T00:00:00Z --at 2027-01-02T00:00:00Z --type announce
 
 A cron line has five fields (minute, hour, day of month, month, day of week), or six with seconds first, or is an alias such as @daily. \
-On days on which clocks change, a fixed time that is skipped runs right after the gap, and one that occurs twice runs once.
+When clocks change, a fixed time that is skipped runs right after the gap, and one that occurs twice runs once.
 
 Durations look like 30s, 5m or 1h30m; a plain number means seconds.")]
 pub struct ScheduleAddArgs {
@@ -116,7 +116,7 @@ pub struct ScheduleAddArgs {
     /// Tag; repeatable. Tasks also get schedule:NAME
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<Tag>,
-    /// The limits with this key apply to the tasks (`qo limit`)
+    /// Key of the limits that apply to the tasks (`qo limit`)
     #[arg(long, value_name = "KEY")]
     pub limit_key: Option<LimitKey>,
     /// Group of the tasks, such as a tenant: the groups of a queue are served in turn
@@ -125,10 +125,10 @@ pub struct ScheduleAddArgs {
     /// While an earlier task is unfinished: allow, skip, buffer-one or cancel-running [default: allow]
     #[arg(long, value_name = "POLICY", value_parser = overlap, help_heading = "Policies")]
     pub overlap: Option<Overlap>,
-    /// How late a run may still be made up for after an outage; at least 1m [default: 1h]
+    /// How late a run may start after an outage; older runs are skipped; at least 1m [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration, help_heading = "Policies")]
     pub catch_up: Option<Duration>,
-    /// Each task becomes due up to so much later than its tick
+    /// Delay each task by a random time up to this
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Policies")]
     pub jitter: Option<Duration>,
     /// No run before this time

@@ -46,13 +46,13 @@ pub struct ServeArgs {
     /// Announce the server on the local network by multicast DNS, for `qo discover` and the store URL mdns:
     #[arg(long)]
     pub mdns: bool,
-    /// Most connections at the same time
+    /// Maximum number of connections
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_connections: u32,
-    /// Most connections of one address, except this machine's [default: half of --max-connections]
+    /// Maximum number of connections from one address, except this machine's [default: half of --max-connections]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_connections_per_peer: Option<u32>,
-    /// Most requests that wait for a task at the same time [default: three quarters of --max-connections]
+    /// Maximum number of requests that wait for a task [default: three quarters of --max-connections]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_waiting: Option<u32>,
     /// In direct mode, do not recover tasks of dead workers; run `qo monitor` or a worker instead
@@ -67,7 +67,7 @@ pub struct ServeArgs {
     /// How long after its claim or its last tickle a job counts as abandoned (job routes)
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = values::positive_duration)]
     pub job_abandoned_age: Duration,
-    /// The most attempts of a job (job routes)
+    /// Maximum number of attempts of a job (job routes)
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub job_max_attempts: u32,
 }

@@ -120,10 +120,10 @@ pub struct TaskArgs {
     /// Cancel the task if it has not started by this time
     #[arg(long, value_name = "TIME", value_parser = values::timestamp)]
     pub expires_at: Option<Timestamp>,
-    /// Time limit of each attempt [default: that of the queue, or 5m]
+    /// Time limit of each attempt [default: the queue's, or 5m]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub timeout: Option<Duration>,
-    /// Maximum number of retries [default: that of the queue, or 3]
+    /// Maximum number of retries [default: the queue's, or 3]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
     /// Tag to filter by; repeatable
@@ -141,19 +141,19 @@ pub struct TaskArgs {
     /// How long the key is valid [default: as long as the task exists]
     #[arg(long, value_name = "DURATION", requires = "idempotency_key", value_parser = values::positive_duration, help_heading = "Idempotency")]
     pub idempotency_window: Option<Duration>,
-    /// How long the task holds the key: while it is kept, unfinished or waiting for its first attempt [default: kept]
+    /// How long the task holds the key: as long as it is kept, unfinished, or waiting for its first attempt [default: kept]
     #[arg(long, value_name = "HOLD", requires = "idempotency_key", value_parser = hold, help_heading = "Idempotency")]
     pub idempotency_hold: Option<KeyHold>,
-    /// If a waiting task holds the key: keep it, replace its input, postpone it by --delay, or replace-and-postpone [default: keep]
+    /// What happens to a waiting task that holds the key: keep, replace its input, postpone by --delay, or replace-and-postpone [default: keep]
     #[arg(long, value_name = "POLICY", requires = "idempotency_key", value_parser = on_conflict, help_heading = "Idempotency")]
     pub on_conflict: Option<OnConflict>,
     /// Tasks of one queue with the same key run one at a time, in submit order
     #[arg(long, value_name = "KEY", help_heading = "Ordering")]
     pub ordering_key: Option<String>,
-    /// If the task fails for good: continue with the next task of the key, or stop until someone replays or cancels it [default: continue]
+    /// If the task fails permanently: continue with the next task of the key, or stop until it is replayed or cancelled [default: continue]
     #[arg(long, value_name = "POLICY", requires = "ordering_key", value_parser = on_failure, help_heading = "Ordering")]
     pub on_failure: Option<OnFailure>,
-    /// The limits with this key apply to the task (`qo limit`): a tenant, an account of an API
+    /// Key of the limits that apply to the task (`qo limit`), such as a tenant or an API account
     #[arg(long, value_name = "KEY", help_heading = "Limits")]
     pub limit_key: Option<String>,
     /// Group of the task, such as a tenant: the groups of a queue are served in turn

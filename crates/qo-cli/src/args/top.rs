@@ -23,7 +23,7 @@ pub struct TopArgs {
     /// Time between two views
     #[arg(long, value_name = "SECONDS", value_parser = values::watch_interval)]
     pub interval: Option<Duration>,
-    /// Show one view and end
+    /// Show one view and exit
     #[arg(long)]
     pub once: bool,
     /// Only this queue

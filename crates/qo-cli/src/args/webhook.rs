@@ -29,9 +29,9 @@ pub enum WebhookCommand {
     Show(WebhookNameArgs),
     /// Add a webhook, or replace the one with this name
     ///
-    /// A new webhook gets a random secret, which is printed once and never again. A changed one keeps its secret, unless another one is given.
+    /// A new webhook gets a random secret, which is printed only once. An existing webhook keeps its secret, unless another one is given.
     Add(Box<WebhookAddArgs>),
-    /// Remove a webhook; notifications that wait are not sent any more
+    /// Remove a webhook; waiting notifications are not sent any more
     Remove(WebhookNameArgs),
     /// Send a notification of the type webhook.test
     Test(WebhookNameArgs),
@@ -59,7 +59,7 @@ Examples:
   qo webhook add billing https://example.org/hooks/qo --secret-file secret.txt
 
 The receiver gets a POST with the end of the task as JSON, and the headers webhook-id, webhook-timestamp and webhook-signature of Standard \
-Webhooks. Any response but 2xx is retried, for about 20 hours. `qo serve --webhooks` or `qo worker --webhooks` delivers; one of them must run. \
+Webhooks. Any response other than 2xx is retried, for about 20 hours. `qo serve --webhooks` or `qo worker --webhooks` must run to deliver it. \
 See docs/guides/webhooks.md.")]
 pub struct WebhookAddArgs {
     /// Name of the webhook
@@ -68,7 +68,7 @@ pub struct WebhookAddArgs {
     /// Where to send the notifications
     #[arg(value_name = "URL")]
     pub url: String,
-    /// The ends of tasks to notify of: completed, failed, cancelled
+    /// Which ends of tasks to notify of: completed, failed, cancelled
     #[arg(
         long,
         value_name = "EVENT",

@@ -41,14 +41,14 @@ pub struct WorkersArgs {
 pub enum WorkersCommand {
     /// Ask workers to claim no more tasks
     ///
-    /// They go on with the tasks that they run. A worker learns of it with its next heartbeat, within about 15 seconds.
+    /// They finish the tasks that they run. A worker sees the request with its next heartbeat, within about 15 seconds.
     Quiet(WorkerNames),
     /// Ask workers to finish and exit
     ///
     /// They claim no more tasks, finish those that they run, and exit with code 0. Tasks that still run at the shutdown timeout
-    /// of the worker are released. A worker learns of it with its next heartbeat, within about 15 seconds.
+    /// of the worker are released. A worker sees the request with its next heartbeat, within about 15 seconds.
     Stop(WorkerNames),
-    /// Take back a request to claim no more tasks
+    /// Withdraw a request to claim no more tasks
     Resume(WorkerNames),
 }
 

@@ -1,4 +1,4 @@
-//! The server of a node: its queue, tokens and blobs, and what it shows of the cluster.
+//! The server of a node: its queue, tokens and blobs, and its view of the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;

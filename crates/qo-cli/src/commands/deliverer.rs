@@ -1,6 +1,6 @@
 //! Delivers the notifications of webhooks in a process that serves the queue.
 //!
-//! It is a worker of the type of deliveries, which runs while this process leads.
+//! It is a worker for the task type of deliveries. It runs while this process leads.
 
 use std::sync::Arc;
 use std::time::Duration;

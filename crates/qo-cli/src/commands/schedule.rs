@@ -1,4 +1,4 @@
-//! `qo schedule`: tasks that are submitted again and again.
+//! `qo schedule`: tasks that are submitted repeatedly.
 
 use std::time::Duration;
 

@@ -188,7 +188,7 @@ impl Card {
         if task.cancel_requested {
             self.styled(
                 "cancel",
-                "requested; the worker learns of it at its next lease renewal",
+                "requested; the worker sees it at its next lease renewal",
                 RED,
             );
         }

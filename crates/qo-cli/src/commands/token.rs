@@ -132,7 +132,7 @@ impl Tokens {
     }
 }
 
-/// The record of a token of which a server shows no hash.
+/// The record of a token whose hash a server does not show.
 fn record(info: TokenInfo) -> Result<TokenRecord, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         Failure::new(

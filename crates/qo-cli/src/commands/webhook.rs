@@ -1,4 +1,4 @@
-//! `qo webhook`: who is notified when tasks end.
+//! `qo webhook`: URLs that are notified when tasks end.
 
 use std::path::Path;
 

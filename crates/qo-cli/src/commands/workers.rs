@@ -62,8 +62,8 @@ async fn ask(
             continue;
         }
         let done = match action {
-            Some(WorkerAction::Quiet) => "is asked to claim no more tasks",
-            Some(WorkerAction::Stop) => "is asked to finish and exit",
+            Some(WorkerAction::Quiet) => "was asked to claim no more tasks",
+            Some(WorkerAction::Stop) => "was asked to finish and exit",
             None => "may claim tasks again",
         };
         screen.line(format_args!("{name} {done}"))?;

@@ -14,9 +14,9 @@
 //! | any other exit code, a trap, too much memory or output | permanent failure: the same program would fail again on the same input |
 //! | timeout, cancel, lost lease, worker stop | the program is ended; the queue decides, as for other handlers |
 //!
-//! A blob that is missing or damaged, and a store that fails, are retried. A binary that is not a program is a permanent failure.
+//! An attempt is retried if a blob is missing or damaged, or if the store fails. A binary that is not a program is a permanent failure.
 //!
-//! The input is verified to its end, even if the program does not read it to its end: no result rests on damaged bytes.
+//! The whole input is verified, even if the program does not read all of it, so that no result is based on damaged bytes.
 //!
 //! # Crashes
 //!

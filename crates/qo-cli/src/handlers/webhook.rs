@@ -1,13 +1,13 @@
 //! Sends the notifications of webhooks, one per attempt of a delivery.
 //!
-//! The address and the secret come from the webhook as it is now, so a corrected address applies to notifications that wait. Which addresses
-//! are allowed, and what is read of responses, is that of `http`.
+//! The address and the secret are read at each attempt, so a corrected address also applies to waiting notifications. The rules for allowed
+//! addresses and for responses are those of `http`.
 //!
 //! | response | the delivery |
 //! | --- | --- |
 //! | 2xx | is completed |
 //! | 429 or 503 with `Retry-After` | waits that long |
-//! | 410 | fails for good: the receiver wants no more |
+//! | 410 | fails permanently: the receiver wants no more |
 //! | anything else, or none | is retried |
 //! | the webhook was removed | is completed without a request |
 

@@ -46,7 +46,7 @@ impl Keyboard {
         None
     }
 
-    /// The next key. Waits for ever once the terminal is gone.
+    /// The next key. Waits forever once the terminal is gone.
     pub async fn next(&mut self) -> Key {
         match self.keys.recv().await {
             Some(key) => key,

@@ -1,9 +1,9 @@
-//! Begins a new cluster.
+//! Initializes a new cluster.
 //!
-//! A node that begins a cluster stands for election at once, without asking first whether it would win. Votes are ordered by term and then by
-//! node, so a node with a higher number that begins later would depose the leader that the others have elected meanwhile: the lead would move
-//! a moment after the cluster has begun to serve. So the first member begins. Each of the others waits for a leader, the longer the later
-//! it comes among the members, and begins only if it hears from none, because the ones before it do not run.
+//! A node that initializes a cluster stands for election at once, without asking first whether it would win. Votes are ordered by term and then by
+//! node, so a node with a higher number that initializes later would depose the leader that the others have elected meanwhile: leadership would
+//! move a moment after the cluster has started to serve. So the first member initializes the cluster. Each of the others waits for a leader,
+//! longer the later it comes in the list of members, and initializes only if it hears from none, because the members before it do not run.
 //!
 //! | fault | effect |
 //! | --- | --- |
@@ -39,7 +39,7 @@ pub(super) async fn begin(group: ClusterNode) {
     }
     if let Err(error) = group.initialize().await {
         // The state of the node shows it, too.
-        tracing::error!(%error, "this node cannot begin a cluster");
+        tracing::error!(%error, "this node cannot initialize the cluster");
         return;
     }
     // The election that this began fails if the others do not run yet. The other groups follow the leader of group 0.

@@ -12,11 +12,11 @@
 //! | no | no | nothing; if the leader of group 0 is new and cannot win, because this node has entries that it lacks, this node stands a moment later |
 //!
 //! Standing is harmless at any time: a node first asks whether a majority would vote for it (pre-vote), and nobody does while it hears from a
-//! leader. But each election begins anew with a higher term, so a node that stood gives it an election timeout to end. On slow
-//! machines votes would otherwise always come too late. All of this only decides who leads. Each group is safe without it, whoever leads.
+//! leader. But each election starts over with a higher term, so a node that stood for election waits an election timeout before it stands again.
+//! On slow machines votes would otherwise always arrive too late. All of this only decides who leads. Each group is safe without it, whoever leads.
 //!
-//! A node of which one group has failed, for example because its disk has, stops its other groups, too. Otherwise it would lead group 0
-//! without being able to lead the group that failed.
+//! If one group of a node has failed, for example because of its disk, the node also stops its other groups. Otherwise it would lead group 0
+//! without being able to lead the failed group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

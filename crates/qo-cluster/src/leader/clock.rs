@@ -1,9 +1,9 @@
 //! The time of the cluster.
 //!
-//! Time enters through the leader: every entry carries its time. A new leader continues where the last entry left off, plus what has passed
-//! on its own monotonic clock since it applied that entry. So the time neither jumps nor runs backwards when the lead moves between
-//! machines whose clocks differ. Only if the result differs from the machine's clock by more than [`SKEW_MAX`], because the whole cluster
-//! was down, or the clock was set, is the machine's clock used, if it is later.
+//! Time comes from the leader: every entry carries its time. A new leader continues from the time of the last entry, plus the time that has
+//! passed on its own monotonic clock since it applied that entry. So the time neither jumps nor runs backwards when leadership moves between
+//! machines whose clocks differ. Only if the machine's clock is ahead by more than [`SKEW_MAX`], because the whole cluster was down or the
+//! clock was set, does the leader use the machine's clock.
 
 use std::sync::Arc;
 use std::time::Duration;

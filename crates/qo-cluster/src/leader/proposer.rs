@@ -1,4 +1,4 @@
-//! Proposes entries in order, and learns what became of them.
+//! Proposes entries in order, and receives their outcomes.
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
-//! Reads from the rows of this node, without the engine of a leader. On a node that does not lead they may be old, so callers must ask for
-//! them. A leader whose disk is full reads like this, too, because the state in its memory contains changes that are not written.
+//! Stale reads: from the rows of this node, without the engine of a leader. On a follower they may be old, so callers must ask for them. A leader
+//! whose disk is full also reads like this, because the state in its memory contains changes that are not written.
 //!
-//! The live tasks of the queue are loaded from this node's rows, as a leader does, into an engine that cannot write. It is loaded anew when
-//! it is old, at most a tenth of the time, and dropped when nobody has used it for a while. A node that nobody asks for such reads pays
-//! nothing.
+//! The live tasks of the queue are loaded from this node's rows into a read-only engine, as a leader loads them. The engine is reloaded when it is
+//! old, which takes at most a tenth of the time, and dropped when nobody has used it for a while. A node without stale reads pays nothing.
 
 use std::fmt;
 use std::num::NonZeroU64;

@@ -1,4 +1,4 @@
-//! Deletes expired rows: the leader proposes it, so every node deletes the same rows at the same place of the log.
+//! Deletes expired rows. The leader proposes the deletion, so every node deletes the same rows at the same position in the log.
 
 use std::sync::Arc;
 

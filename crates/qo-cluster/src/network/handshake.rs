@@ -1,4 +1,4 @@
-//! How two nodes make sure that they belong to the same cluster.
+//! How two nodes verify that they belong to the same cluster.
 //!
 //! ```text
 //! caller    hello: version, cluster, from, to, nonce                      ──► called

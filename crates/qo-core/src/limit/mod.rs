@@ -1,8 +1,8 @@
 //! Limits: how many tasks may run at once, and how many may start within a time.
 //!
-//! A limit is a document ([`DocumentKind::Limits`](crate::DocumentKind::Limits)). It applies to the tasks of a queue, of a type, or with a
-//! limit key that was given at the submit; if it names several of these, to the tasks that match all of them. A task may be under several
-//! limits, and starts only if each of them has room.
+//! A limit is a document ([`DocumentKind::Limits`](crate::DocumentKind::Limits)). It applies to the tasks of a queue, the tasks of a type, or
+//! the tasks that were submitted with a limit key; if it names several of these, to the tasks that match all of them. A task may be under
+//! several limits, and starts only if each of them has room.
 //!
 //! | bound | a claim is allowed while |
 //! | --- | --- |

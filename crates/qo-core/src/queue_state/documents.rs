@@ -1,4 +1,4 @@
-//! The documents beside the tasks, and what follows from them: the settings of queues, the limits, the webhooks.
+//! The documents next to the tasks, and the rules in them: the settings of queues, the limits, the webhooks.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,13 @@
 //! The turns of groups.
 //!
 //! Tasks of one queue and priority form a class. Its groups are served in rounds: in each round a group gets as many turns as its weight, and
-//! within a round the oldest task goes first. Tasks without a group are one group, of weight 1. A group that has used its turns rests until the
-//! round ends, which is when no other group has a task that a claim may take. So a group whose tasks all wait for a limit, for a paused type
-//! or for their due time holds nobody up, and loses nothing.
+//! within a round the oldest task goes first. Tasks without a group form one group, with weight 1. A group that has used its turns waits until
+//! the round ends, which is when no other group has a task that a claim may take. So a group whose tasks all wait for a limit, for a paused
+//! type or for their due time delays nobody, and loses no turns.
 //!
 //! Only tasks with a group are here; those without one stay in [`ReadyIndex`](super::ready::ReadyIndex), so that a queue without groups is
-//! served as if there were none. A class is forgotten with the command after which no task with a group waits in it. The turns of a group that has no more tasks are
-//! remembered until the round ends, or else whoever submits one task after another would get more than its share.
+//! served as if there were none. A class is dropped with the command after which no task with a group waits in it. The turns of a group
+//! without tasks are remembered until the round ends. Otherwise a client that submits one task after another would get more than its share.
 //!
 //! The turns are not stored: a process that takes over begins a new round.
 
@@ -92,7 +92,7 @@ impl Round {
 }
 
 impl FairReady {
-    /// Sets the turns of groups per round. The round of the queue begins anew.
+    /// Sets the turns of groups per round. A new round of the queue begins.
     pub(super) fn set_weights(&mut self, queue: &QueueName, weights: Weights) {
         if weights == *self.weights(queue) {
             return;

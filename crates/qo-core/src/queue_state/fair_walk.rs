@@ -1,8 +1,8 @@
 //! The order in which a claim takes the tasks of a class whose groups are served in turn.
 //!
-//! The walk plays the rounds in advance and changes nothing: claims look first, and count the turns of what they take. It visits the heads
-//! of groups by age, one more than it takes from each lane, and so costs the number of tasks that it returns and of the lanes that it asks
-//! for, whatever the number of groups.
+//! The walk simulates the rounds in advance and changes nothing: claims first select tasks, and then count the turns of those that they take. It
+//! visits the heads of groups by age, one more than it takes from each lane. Its cost grows with the number of tasks that it returns and of
+//! lanes that it visits, not with the number of groups.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map};

@@ -1,13 +1,14 @@
 //! The ready tasks, grouped by the limits that apply to them.
 //!
 //! All tasks of a group may start, or none: each of its limits must have room. A claim visits the groups with room and takes the most urgent
-//! tasks of all of them, so tasks that wait for a limit are never looked at, whatever their number, and do not block the tasks behind them.
-//! The slot of a limit is held by the running task itself: it is not stored anywhere else, and is there again after a takeover.
+//! tasks of all of them, so tasks that wait for a limit are never visited, however many there are, and do not block the tasks behind them. The
+//! running task itself holds the slot of a limit: the slot is not stored anywhere else, and a new leader finds it with the task.
 //!
 //! Tasks with a fairness group are apart ([`super::fair`]), and a claim merges them with the others of their queue ([`super::fair_walk`]).
 //!
-//! A claim costs the number of groups, which is at most the number of combinations of limits that waiting tasks are under. To add or remove a
-//! limit costs one pass over all tasks; to change its bounds costs nothing. A claim also costs the number of queues that it asks for and in which fairness groups wait.
+//! The cost of a claim grows with the number of groups, which is at most the number of combinations of limits that waiting tasks are under, and
+//! with the number of requested queues in which fairness groups wait. Adding or removing a limit takes one pass over all tasks; changing its
+//! bounds costs nothing.
 
 use std::collections::BTreeMap;
 

@@ -302,7 +302,7 @@ impl QueueState {
         }
     }
 
-    /// Restores the state that is stored beside the tasks: the pauses and the last sequence number.
+    /// Restores the state that is stored next to the tasks: the pauses and the last sequence number.
     pub fn restore(&mut self, pauses: Pauses, last_sequence: u64) {
         self.pauses = pauses;
         self.last_sequence = self.last_sequence.max(last_sequence);

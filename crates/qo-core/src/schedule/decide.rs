@@ -1,5 +1,5 @@
-//! Which runs are due, and what an overlap leads to. Pure: the caller reads the record and the status of tasks, and makes the decision
-//! durable.
+//! Decides which runs are due, and what happens on an overlap. The functions are pure: the caller reads the record and the status of tasks, and
+//! makes the decision durable.
 
 use super::record::{OPEN_MAX, RECENT_MAX, Run, RunKind, Schedule};
 use super::spec::Overlap;

@@ -54,7 +54,7 @@ pub struct Schedule {
     /// How many ticks were missed, because all processes were down for longer than the catch-up window.
     #[serde(default)]
     pub missed: u64,
-    /// The process that decided last. It goes on, and others wait a little, so that they do not race for each tick.
+    /// The process that decided last. It continues, and others wait a little, so that they do not race for each tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Fields of newer versions of qo, kept as they are.

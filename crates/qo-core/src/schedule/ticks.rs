@@ -12,7 +12,7 @@ use croner::parser::{CronParser, Seconds};
 use super::spec::{InvalidSchedule, ScheduleSpec};
 use crate::time::Timestamp;
 
-/// How many wrong ticks in a row are passed over.
+/// How many wrong ticks in a row are skipped.
 const GAPS_MAX: usize = 4;
 
 /// The times of a schedule, in order.
@@ -96,7 +96,7 @@ impl Ticks {
                 *times.get(index)?
             }
         };
-        // A tick that is not later would be fired for ever.
+        // A tick that is not later would be fired forever.
         (next > time && self.end.is_none_or(|end| next <= end)).then_some(next)
     }
 

@@ -5,7 +5,7 @@
 //! Old and new versions of qo share a store during a rolling update. Unknown fields survive a rewrite ([`Extra`](crate::extra::Extra)), so
 //! most changes of the record need nothing else. A version whose records an older one must not change writes `min_reader`: the lowest
 //! [`READER`] that may use the record. A status or another word that this version does not know has the same effect. Such a record is
-//! [`DecodeError::Newer`]: it is intact and must be left alone, unlike a damaged one.
+//! [`DecodeError::Newer`]: it is intact and must be skipped, unlike a damaged one.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -34,13 +34,13 @@ pub enum DecodeError {
     Inconsistent(&'static str),
 }
 
-/// The reader that this version is. A record whose `min_reader` is higher is left alone.
+/// The reader that this version is. A record whose `min_reader` is higher is skipped.
 ///
 /// | reader | since |
 /// | --- | --- |
 /// | 1 | records without `min_reader` |
 /// | 2 | ordering keys: an older version would run such tasks out of order |
-/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held for ever. Keys of tasks that were moved to another queue: an older version would look for them there |
+/// | 3 | limit keys: an older version would run such tasks beyond their limit. Keys that are held while a task waits or is unfinished: an older version would find them held forever. Keys of tasks that were moved to another queue: an older version would look for them there |
 /// | 4 | groups: an older version would serve such tasks by their age alone, and delete index entries that it cannot read |
 pub const READER: u64 = 4;
 

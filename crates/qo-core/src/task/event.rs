@@ -1,7 +1,7 @@
 //! The history of a task: a bounded list of events that the task's record carries.
 //!
 //! The list needs no versioned bucket and costs no request. Each event keeps the operation id of its change, so that the author of a
-//! write whose response was lost still recognises it after others have built upon it.
+//! write whose response was lost still recognises it after others have changed the record.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

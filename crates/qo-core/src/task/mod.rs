@@ -192,7 +192,7 @@ pub struct Task {
     /// Tasks of one queue with the same ordering key run one at a time, in submit order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordering_key: Option<OrderingKey>,
-    /// What happens to the tasks behind this one if it fails for good.
+    /// What happens to the tasks behind this one if it fails permanently.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ordering_on_failure: OnFailure,
     /// Distinguishes the times that this task joined the line of its ordering key: 0 for the submit, higher for each later replay. In

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Status, Task};
 use crate::names::{OrderingKey, QueueName};
 
-/// What happens to the tasks behind a task that fails for good.
+/// What happens to the tasks behind a task that fails permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
@@ -36,7 +36,7 @@ impl OnFailure {
 pub struct OrderingRule {
     /// The key that the ordered tasks share.
     pub key: OrderingKey,
-    /// What happens to the tasks behind this one if it fails for good.
+    /// What happens to the tasks behind this one if it fails permanently.
     pub on_failure: OnFailure,
 }
 

@@ -1,4 +1,4 @@
-//! What can be told about a record of a later version without reading it as a task.
+//! What is known about a record of a later version without reading it as a task.
 //!
 //! A broker holds all live tasks in memory. It must not change or drop a record that it cannot read, and must not give its id or its
 //! idempotency key to another task. So every later form of the record keeps to this:

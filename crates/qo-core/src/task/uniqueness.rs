@@ -1,7 +1,7 @@
-//! How long a task holds its idempotency key, and what a submit does that finds the key held.
+//! How long a task holds its idempotency key, and what a submit does if the key is held.
 //!
 //! A key belongs to the task that was submitted with it last. While that task **holds** the key, a submit with the same key makes no new
-//! task. It may change the one that holds it, if that has not started.
+//! task. It may change the task that holds the key, if that task has not started.
 
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,8 @@ const BOTH: &str = "its input was replaced and it was postponed by another submi
 impl Submission {
     /// The change of the task that holds the key of this submission, if the submission asks for one and the task has not started.
     ///
-    /// A repeated change is none: the same input, and no later due time. So whoever does not know whether a change was made can submit again.
+    /// A repeated change has no effect: the same input, and no later due time. So a caller that does not know whether a change was made can
+    /// submit again.
     pub fn amendment(&self, holder: &Task, now: Timestamp) -> Result<Option<Action>, Rejection> {
         let on_conflict = self.uniqueness.on_conflict;
         let is_same = holder.id == self.id;

@@ -1,4 +1,4 @@
-//! What happens to a pending task that was not claimed in time: it ends, or a claim of it is made to fail.
+//! Pending tasks that were not claimed in time: they end, or a claim of them fails.
 
 use super::{Note, Rejection};
 use crate::task::{Status, Task};

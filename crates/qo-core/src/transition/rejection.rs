@@ -112,7 +112,7 @@ pub enum Rejection {
     },
     /// Too many tasks with this ordering key wait.
     #[error(
-        "{limit} tasks with this ordering key wait already; submit the task again when some have finished"
+        "{limit} tasks with this ordering key are already waiting; submit the task again when some have finished"
     )]
     LineFull {
         /// The most tasks that may wait.
@@ -120,7 +120,7 @@ pub enum Rejection {
     },
     /// As many tasks wait in the queue as its settings allow.
     #[error(
-        "the queue {queue} is full: {limit} tasks wait, which is the most; submit the task again when some have started"
+        "the queue {queue} is full: {limit} tasks are waiting, which is its maximum; submit the task again when some have started"
     )]
     QueueFull {
         /// The queue.

@@ -1,8 +1,8 @@
 //! Webhooks: addresses that are notified when tasks end.
 //!
-//! A webhook is a document ([`DocumentKind::Webhooks`](crate::DocumentKind::Webhooks)). It names the ends that it is about, and may name
-//! queues and types. When a task ends that way, the engine submits a **delivery** for each webhook that it matches: an ordinary task, whose
-//! handler sends the notification ([`delivery`]). So retries, dead letters, history and operators' tools are those of any task.
+//! A webhook is a document ([`DocumentKind::Webhooks`](crate::DocumentKind::Webhooks)). It names ends of tasks, and may name queues and types.
+//! When a task ends in one of these ways, the engine submits a **delivery** for each matching webhook: an ordinary task, whose handler sends the
+//! notification ([`delivery`]). So deliveries have retries, dead letters and a history, and operators use the same tools as for any task.
 //!
 //! # No notification is lost by a crash
 //!
@@ -47,7 +47,7 @@ const CLOCK_MARGIN_MS: u64 = 60_000;
 pub enum WebhookEvent {
     /// The task has succeeded.
     Completed,
-    /// The task has failed for good: it is a dead letter.
+    /// The task has failed permanently: it is a dead letter.
     Failed,
     /// The task was cancelled, or has expired.
     Cancelled,
@@ -150,7 +150,7 @@ impl fmt::Debug for WebhookSecret {
     }
 }
 
-/// Where to send notifications, and of which ends of which tasks.
+/// Where to send notifications, and about which ends of which tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
     /// The address: a URL with http or https.
@@ -261,7 +261,7 @@ impl Webhook {
         self.secret.as_ref().map_or(Ok(()), WebhookSecret::validate)
     }
 
-    /// The event of which it is to be notified about this task, if there is one.
+    /// The event of this task that the webhook must be notified of, if any.
     pub fn event_of(&self, task: &Task) -> Option<WebhookEvent> {
         // Deliveries have no deliveries of their own.
         if delivery::is_delivery(&task.task_type) {

@@ -1,6 +1,6 @@
 //! Reads records of live tasks, and counts those that this version cannot use.
 //!
-//! A record of a later version is intact: this version leaves it alone, and its task waits for a worker of the later version. A damaged one
+//! A record of a later version is intact: this version skips it, and its task waits for a worker of the later version. A damaged one
 //! is quarantined by the sweeper. Live tasks are found through their index entries; all lines of a queue that is kept in one JSON
 //! object are read with one request. The rows of SlateDB are not read: a broker reports them when it opens the database.
 

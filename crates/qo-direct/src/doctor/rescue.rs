@@ -18,7 +18,7 @@ use qo_store::StoreError;
 use super::DoctorRun;
 use super::report::{DoctorCheck, Health};
 use super::swaps::names;
-use crate::in_use::recent_use;
+use crate::recent_use::recent_use;
 
 /// What became of an object.
 enum Rescue {

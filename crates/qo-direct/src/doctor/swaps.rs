@@ -128,7 +128,7 @@ impl DoctorRun<'_> {
     }
 }
 
-/// The operation that wrote a record. A body without one was not written by qo, and is left alone.
+/// The operation that wrote a record. A body without one was not written by qo, and is skipped.
 fn operation_of(body: &[u8]) -> Option<OpId> {
     #[derive(Deserialize)]
     struct Record {

@@ -1,8 +1,8 @@
 //! Limits: how many tasks run at once, and how many start within a time ([`qo_core::limit`]).
 //!
 //! Each limit has one record, changed by compare-and-swap: the attempts that hold its slots, and its recent starts. A claim takes a slot before
-//! it swaps the task, and whoever ends the attempt returns the slot after the swap. So the record never has fewer holders than attempts are
-//! running.
+//! it swaps the task, and the process that ends the attempt returns the slot after the swap. So the record never has fewer holders than there
+//! are running attempts.
 //!
 //! # Steps of a claim
 //!
@@ -11,8 +11,8 @@
 //! | 1 | read the task, and take a slot of each of its limits, in the order of their names | a holder whose attempt never started | a claimer that finds no room, after the time of the lease |
 //! | 2 | write the lease entry and swap the task: **the attempt has started** | a running attempt, as without limits | the lease reaper |
 //!
-//! The attempt starts at the time of step 1, also in the record of the task: all limits that count starts then count the same time, however long
-//! the responses take. If that is half a lease, the claim gives up.
+//! The attempt starts at the time of step 1, in the records of the limits and of the task: all limits that count starts then count the same time,
+//! however long the responses take. If they take half a lease, the claim gives up.
 //!
 //! If a limit has no room, or the swap is refused, the slots that were taken are returned. After a refusal the task is read first, because the
 //! refusal may be the response to a second copy of a swap that was applied.
@@ -26,7 +26,7 @@
 //!
 //! # Repair
 //!
-//! A claimer that finds no room looks at the holders whose time has passed, and reads their tasks. An attempt that runs longer than its first
+//! A claimer that finds a limit full reads the tasks of the holders whose time has passed. An attempt that runs longer than its first
 //! lease gets more time. A holder is dropped only if the task proves that it is gone: the task does not exist, or has another revision than the one
 //! that the claimer was about to swap, and does not run with the holder's lease. If the task still has that revision, the claimer may have been
 //! suspended just before its swap. The task then gets a new revision first ([`Action::Fence`](qo_core::Action::Fence)), which makes that swap fail.
@@ -34,9 +34,9 @@
 //!
 //! # Waiting
 //!
-//! A limit without room closes a **gate** in this process. Ready entries contain the limit key of their task, so a page of the index shows which
-//! tasks are behind a closed gate; they are passed over without a request. A gate is opened by the return of a slot in the same process, by a
-//! change of the limits, or by a look at the record, every 1.5 s while it is closed. Then the index is listed again.
+//! Each process remembers which limits are **full**. Ready entries contain the limit key of their task, so a page of the index shows which
+//! tasks wait for a full limit; they are skipped without a request. A limit counts as full until a slot is returned in the same process, the
+//! limits change, or a check of the record, every 1.5 s, finds room. Then the index is listed again.
 //!
 //! # Requests
 //!
@@ -44,15 +44,15 @@
 //! | --- | --- |
 //! | claim | 1 PUT of the record, and 1 GET if another process has changed it since |
 //! | end of an attempt | 1 PUT, and 1 GET if another process has changed it since; nothing if only starts are limited |
-//! | closed gate | 1 GET per process every 1.5 s; 1 GET per holder whose lease has passed |
+//! | full limit | 1 GET per process every 1.5 s; 1 GET per holder whose lease has passed |
 //! | tasks without a limit | nothing: the limits are cached, and listed again when the signal announces a change |
 //!
-//! Claims and ends of one process share their writes ([`station`]). Processes contend for the record: one write succeeds at a
+//! Claims and ends of one process share their writes ([`writer`]). Processes contend for the record: one write succeeds at a
 //! time, and the others read it and try again.
 
-mod gates;
+mod full;
 mod record;
-mod station;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -62,15 +62,15 @@ use futures_util::{StreamExt, TryStreamExt};
 use qo_core::keys::IndexEntry;
 use qo_core::limit::{LimitUsage, LimitWait};
 use qo_core::{
-    DocumentKind, DocumentName, LeaseId, Limit, LimitRules, OpId, Status, Task, Timestamp,
+    DocumentKind, DocumentName, Json, LeaseId, Limit, LimitRules, Status, Task, Timestamp,
 };
 use qo_engine::EngineError;
-use qo_engine::api::DocumentQuery;
 use qo_store::StoreError;
 
-use self::gates::Gates;
+use self::full::FullLimits;
 use self::record::{Holder, HolderState, SlotChange, SlotOutcome};
-use self::station::Stations;
+use self::writer::LimitWriters;
+use super::documents::ParsedDocuments;
 use super::{CLAIM_CACHE_MAX, DirectEngine, StoredTask, lock};
 
 /// How old the signal may be that shows whether the limits have changed. A busy worker does not poll it otherwise.
@@ -79,9 +79,9 @@ const SIGNAL_AGE_MAX: Duration = Duration::from_secs(3);
 /// The limits as this process knows them.
 #[derive(Default)]
 pub(super) struct Limits {
-    rules: Mutex<KnownRules>,
-    stations: Stations,
-    gates: Gates,
+    known: Mutex<KnownRules>,
+    writers: LimitWriters,
+    full: FullLimits,
     /// The slots that attempts of this process hold.
     held: Mutex<BTreeMap<LeaseId, Vec<DocumentName>>>,
 }
@@ -90,8 +90,7 @@ pub(super) struct Limits {
 struct KnownRules {
     /// When the signal was last asked for.
     asked_at: Option<Duration>,
-    versions: Vec<(DocumentName, OpId)>,
-    rules: Arc<LimitRules>,
+    limits: ParsedDocuments<LimitRules>,
 }
 
 /// The slots of a claim.
@@ -106,40 +105,25 @@ impl DirectEngine {
     /// The limits. They are read again after a signal that documents have changed, so a change takes effect within a few seconds.
     pub(super) async fn limit_rules(&self) -> Result<Arc<LimitRules>, EngineError> {
         self.poll_old_signal();
-        let query = DocumentQuery {
-            cached: true,
-            ..DocumentQuery::all(DocumentKind::Limits)
+        let documents = self.cached_documents(DocumentKind::Limits).await?;
+        let parse = |body: &Json| {
+            Limit::read(body).and_then(|limit| {
+                limit.validate()?;
+                Ok(limit)
+            })
         };
-        let documents = self.read_documents(&query).await?;
-        let versions = documents.iter();
-        let versions: Vec<_> = versions
-            .map(|document| (document.id.name.clone(), document.version))
-            .collect();
         let rules = {
-            let mut known = lock(&self.shared.limits.rules);
-            if known.versions == versions {
-                return Ok(Arc::clone(&known.rules));
+            let mut known = lock(&self.shared.limits.known);
+            let has_changed = known.limits.update(documents, parse);
+            let rules = Arc::clone(&known.limits.rules);
+            if !has_changed {
+                return Ok(rules);
             }
-            let read = documents.into_iter().filter_map(|document| {
-                let limit = Limit::read(&document.body).and_then(|limit| {
-                    limit.validate()?;
-                    Ok(limit)
-                });
-                match limit {
-                    Ok(limit) => Some((document.id.name, limit)),
-                    Err(error) => {
-                        tracing::warn!(limit = %document.id.name, %error, "ignoring a limit that cannot be read");
-                        None
-                    }
-                }
-            });
-            known.rules = Arc::new(read.collect());
-            known.versions = versions;
-            Arc::clone(&known.rules)
+            rules
         };
         let limits = &self.shared.limits;
-        limits.stations.retain(|name| rules.get(name).is_some());
-        limits.gates.open_all();
+        limits.writers.retain(|name| rules.get(name).is_some());
+        limits.full.clear();
         self.relist_skipped();
         Ok(rules)
     }
@@ -149,7 +133,7 @@ impl DirectEngine {
         let now = self.runtime().monotonic();
         let signal = &self.shared.signal;
         let is_old = {
-            let mut known = lock(&self.shared.limits.rules);
+            let mut known = lock(&self.shared.limits.known);
             // A process that has just started is about to list the limits.
             let asked_at = *known.asked_at.get_or_insert(now);
             let is_old = signal.polled_at().max(Some(asked_at)) <= now.checked_sub(SIGNAL_AGE_MAX);
@@ -178,7 +162,7 @@ impl DirectEngine {
         }
         if names
             .iter()
-            .any(|name| self.shared.limits.gates.is_closed(name))
+            .any(|name| self.shared.limits.full.contains(name))
         {
             return Ok(Slots::Full);
         }
@@ -202,7 +186,7 @@ impl DirectEngine {
             let SlotOutcome::Full(wait) = taken? else {
                 continue;
             };
-            self.close_gate(name, &wait);
+            self.mark_full(name, &wait);
             return Ok(Slots::Full);
         }
         Ok(Slots::Taken(names))
@@ -267,69 +251,69 @@ impl DirectEngine {
             };
             match self.change_slots(name, rule, change).await {
                 Ok(_) => {
-                    if self.shared.limits.gates.open(name) {
+                    if self.shared.limits.full.remove(name) {
                         self.relist_skipped();
                         self.shared.signal.wake();
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(limit = %name, %error, "a slot is not returned; a claim that needs it will find out");
+                    tracing::warn!(limit = %name, %error, "a slot was not returned; the next claim that needs it will free it");
                 }
             }
         }
     }
 
-    fn close_gate(&self, name: &DocumentName, wait: &LimitWait) {
+    fn mark_full(&self, name: &DocumentName, wait: &LimitWait) {
         let interval = self.config().signal_interval;
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-        let look_at = self.client().now().plus_millis(interval_ms.max(1));
-        let look_at = wait.until.map_or(look_at, |until| until.max(look_at));
-        self.shared.limits.gates.close(name, look_at);
+        let check_at = self.client().now().plus_millis(interval_ms.max(1));
+        let check_at = wait.until.map_or(check_at, |until| until.max(check_at));
+        self.shared.limits.full.insert(name, check_at);
     }
 
-    /// Looks whether the limits of closed gates have room again.
-    pub(super) async fn look_at_gates(&self) -> Result<(), EngineError> {
-        let gates = &self.shared.limits.gates;
-        if gates.is_empty() {
+    /// Checks whether full limits have room again.
+    pub(super) async fn recheck_full_limits(&self) -> Result<(), EngineError> {
+        let full = &self.shared.limits.full;
+        if full.is_empty() {
             return Ok(());
         }
         let rules = self.limit_rules().await?;
-        let mut any_opened = false;
-        for name in gates.due(self.client().now()) {
+        let mut any_has_room = false;
+        for name in full.due(self.client().now()) {
             let outcome = match rules.get(&name) {
-                Some(rule) => self.change_slots(&name, rule, SlotChange::Look).await?,
+                Some(rule) => self.change_slots(&name, rule, SlotChange::Check).await?,
                 None => SlotOutcome::Done,
             };
             match outcome {
-                SlotOutcome::Done => any_opened |= gates.open(&name),
-                SlotOutcome::Full(wait) => self.close_gate(&name, &wait),
+                SlotOutcome::Done => any_has_room |= full.remove(&name),
+                SlotOutcome::Full(wait) => self.mark_full(&name, &wait),
             }
         }
-        if any_opened {
+        if any_has_room {
             self.relist_skipped();
         }
         Ok(())
     }
 
-    /// When to look at the next closed gate.
-    pub(super) fn next_gate(&self) -> Option<Timestamp> {
-        self.shared.limits.gates.next()
+    /// When to check the next full limit.
+    pub(super) fn next_limit_check(&self) -> Option<Timestamp> {
+        self.shared.limits.full.next()
     }
 
-    /// Whether a ready task is behind a closed gate.
-    pub(super) fn is_gated(&self, entry: &IndexEntry) -> bool {
-        let gates = &self.shared.limits.gates;
-        if gates.is_empty() {
+    /// Whether a ready task waits for a full limit.
+    pub(super) fn waits_for_limit(&self, entry: &IndexEntry) -> bool {
+        let full = &self.shared.limits.full;
+        if full.is_empty() {
             return false;
         }
-        let rules = Arc::clone(&lock(&self.shared.limits.rules).rules);
+        let rules = Arc::clone(&lock(&self.shared.limits.known).limits.rules);
         let names = rules.applying(&entry.queue, &entry.task_type, entry.limit_key.as_ref());
-        names.iter().any(|name| gates.is_closed(name))
+        names.iter().any(|name| full.contains(name))
     }
 
-    /// Whether any gate is closed.
-    pub(super) fn has_gates(&self) -> bool {
-        !self.shared.limits.gates.is_empty()
+    /// Whether any limit is full.
+    pub(super) fn any_limit_full(&self) -> bool {
+        !self.shared.limits.full.is_empty()
     }
 
     /// What is used of these limits: one GET for each, some at a time.
@@ -343,7 +327,7 @@ impl DirectEngine {
                     Ok(record) => Ok(Some((name, record.usage(&rule, self.client().now())))),
                     // One damaged record must not hide the others.
                     Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
-                        tracing::warn!(limit = %name, %error, "cannot tell what is used of a limit");
+                        tracing::warn!(limit = %name, %error, "cannot read the usage of a limit");
                         Ok(None)
                     }
                     Err(error) => Err(error),

@@ -68,14 +68,14 @@ pub(super) enum SlotChange {
     Return(LeaseId),
     /// Returns the slot of a claim that did not succeed, and its start.
     TakeBack(LeaseId),
-    /// Only looks whether there is room.
-    Look,
+    /// Only checks whether there is room.
+    Check,
 }
 
 /// The outcome of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SlotOutcome {
-    /// It is made; for a look: there is room.
+    /// The change is made. For a check: there is room.
     Done,
     /// There is no room.
     Full(LimitWait),
@@ -126,7 +126,7 @@ impl LimitRecord {
                     }
                 }
             }
-            SlotChange::Look => {
+            SlotChange::Check => {
                 if let Some(wait) = self.wait(rule, now) {
                     return SlotOutcome::Full(wait);
                 }
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(taken, SlotOutcome::Done);
         }
         record.change(SlotChange::Return(holder(4, 1).lease), &rule, NOW);
-        let full = record.change(SlotChange::Look, &rule, NOW);
+        let full = record.change(SlotChange::Check, &rule, NOW);
         assert!(matches!(full, SlotOutcome::Full(wait) if wait.used == 3));
     }
 
@@ -221,7 +221,7 @@ mod tests {
         );
         assert!(record.holders.is_empty());
         assert!(matches!(
-            record.change(SlotChange::Look, &rule, NOW),
+            record.change(SlotChange::Check, &rule, NOW),
             SlotOutcome::Full(_)
         ));
     }

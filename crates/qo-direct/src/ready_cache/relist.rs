@@ -2,12 +2,12 @@
 //!
 //! A worker lists in these cases:
 //! - **It has used up its part of a page, and there are more.**
-//! - **The signal announces new tasks that are dealt to it.** The signal says how many entries were added. If everybody would not get enough of
-//!   them, only some workers list. The others rely on the fallback interval, so that a trickle of tasks does not cost a LIST per task and
+//! - **The signal announces new tasks that are assigned to it.** The signal says how many entries were added. If these are not enough for
+//!   everybody, only some workers list. The others rely on the fallback interval, so that a trickle of tasks does not cost a LIST per task and
 //!   idle worker.
 //! - **It has seen tasks of others that it may steal by now.** It takes them only if a page has none of its own. The time counts from when the
-//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish, too. Newer
-//!   tasks that are dealt to others end the wait, because these workers see the older ones.
+//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish too. Newer
+//!   tasks that are assigned to others end the wait, because these workers see the older ones.
 //! - **It has not listed for the fallback interval**, because a signal may have been lost.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use qo_core::{Timestamp, WorkerId};
 use qo_store::runtime::RuntimeExt;
 
 use super::{ReadyList, ReadyListName};
-use crate::dealing::{Added, Deal, Hand, Rank, ShardRanks, deal};
+use crate::assignment::{Added, Assignment, Rank, ShardRanks, TaskShare, assign};
 use crate::peers::Standing;
 use crate::{DirectEngine, lock};
 
@@ -34,8 +34,8 @@ pub(super) enum ListReason {
     Unknown,
     /// There may be more.
     More,
-    /// There are new entries, of which the worker takes this part.
-    Dealt(Hand),
+    /// There are new entries, and the worker takes this share of them.
+    Assigned(TaskShare),
 }
 
 impl DirectEngine {
@@ -64,7 +64,7 @@ impl DirectEngine {
             }
             if epoch == change.epoch {
                 if cached.steal_at.is_some_and(|at| at <= store_now) {
-                    return Some(cached.hand.map_or(ListReason::More, ListReason::Dealt));
+                    return Some(cached.share.map_or(ListReason::More, ListReason::Assigned));
                 }
                 return (now >= cached.fallback_at).then_some(ListReason::Unknown);
             }
@@ -89,19 +89,19 @@ impl DirectEngine {
             batch: change.entries_before,
             total,
         };
-        let steal_at = match deal(rank, slots, added) {
-            Deal::Everybody => return Some(ListReason::More),
-            Deal::Hand(hand) => return Some(ListReason::Dealt(hand)),
-            Deal::Backup => Some(store_now.plus_millis(self.config().steal_after_ms)),
-            Deal::Others => None,
+        let steal_at = match assign(rank, slots, added) {
+            Assignment::Everybody => return Some(ListReason::More),
+            Assignment::Share(share) => return Some(ListReason::Assigned(share)),
+            Assignment::Backup => Some(store_now.plus_millis(self.config().steal_after_ms)),
+            Assignment::Others => None,
         };
-        let hand = steal_at.map(|_| Hand::ALL);
+        let share = steal_at.map(|_| TaskShare::ALL);
         let mut cached = lock(&list.cached);
         if let Some((_, epoch)) = &mut cached.listed {
             *epoch = change.epoch;
         }
         cached.listed_entries = change.entries;
-        cached.hand = hand;
+        cached.share = share;
         cached.steal_at = steal_at;
         None
     }
@@ -164,12 +164,12 @@ impl DirectEngine {
         cached.due_at = Some(cached.due_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Remembers that an entry of a list was passed over because a limit has no room.
+    /// Remembers that an entry of a list was skipped because a limit is full.
     pub(crate) fn mark_skipped(&self, name: &ReadyListName) {
         lock(&self.shared.ready_cache.list(name).cached).skipped = true;
     }
 
-    /// Makes claims list again what was passed over, because a limit may have room.
+    /// Makes claims list skipped entries again, because a limit may have room.
     pub(crate) fn relist_skipped(&self) {
         for list in lock(&self.shared.ready_cache.lists).values() {
             let mut cached = lock(&list.cached);
@@ -180,7 +180,7 @@ impl DirectEngine {
         }
     }
 
-    /// How long a worker leaves the further pages to those that newer tasks are dealt to.
+    /// How long a worker leaves the further pages to those that newer tasks are assigned to.
     pub(super) fn more_delay_ms(&self) -> u64 {
         let delay = self
             .config()

@@ -115,7 +115,7 @@ impl SweepRecord {
         self.entries = self.entries.saturating_add(entries.len() as u64);
     }
 
-    /// From which time on new tasks must be checked now, apart from the pass: `None` if the pass comes to them soon enough.
+    /// From which time on new tasks must be checked now, apart from the pass: `None` if the pass reaches them soon enough.
     pub(super) fn recent_from(
         &self,
         now: Timestamp,
@@ -199,7 +199,7 @@ impl SweepRecord {
         damaged
     }
 
-    /// Lets all lines be walked: in this pass, if it has not come to them yet.
+    /// Makes the sweeper walk all lines: in this pass, if it has not reached them yet.
     fn walk_lines(&mut self) {
         if self.phase == SweepPhase::Lines && self.after.is_none() {
             self.walks_lines = true;

@@ -1,8 +1,8 @@
-//! Walks the lines of ordering keys and looks after their heads.
+//! Walks the lines of ordering keys and repairs their heads.
 //!
 //! Every crash between the steps of an operation is repaired through the task that it concerns ([`super::tasks`]). This walk finds what has no
-//! such task: a write of a line that arrived long after its sender gave up, and a head whose record was quarantined. A damaged record does not
-//! tell its ordering key, so a pass that has quarantined one walks all lines afterwards, in the same steps as everything else.
+//! such task: a write of a line that arrived long after its sender gave up, and a head whose record was quarantined. The ordering key of a
+//! damaged record is unknown, so a pass that has quarantined one walks all lines afterwards, in the same steps as everything else.
 
 use futures_util::StreamExt;
 use qo_core::TaskId;

@@ -1,4 +1,4 @@
-//! Repairs the leftovers of crashes, in slow passes over all objects that repeat for ever.
+//! Repairs the leftovers of crashes, in slow passes over all objects that repeat forever.
 //!
 //! | problem | found by | repair |
 //! | --- | --- | --- |
@@ -106,7 +106,7 @@ pub struct SweepReport {
     pub quarantined: usize,
     /// Objects that could not be read or written because the store failed; checked again in the next pass.
     pub failed: usize,
-    /// Objects that were left alone: they do not belong to qo, or are handled elsewhere.
+    /// Objects that were skipped: they do not belong to qo, or are handled elsewhere.
     pub left: usize,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct SweepPace {
     pub(super) page_size: usize,
     /// The minimum time from the start of a pass to the start of the next.
     pub(super) rest: Duration,
-    /// How long finished tasks are kept; for ever if absent.
+    /// How long finished tasks are kept; forever if absent.
     pub(super) retention: Option<Duration>,
 }
 

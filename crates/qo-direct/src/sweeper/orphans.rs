@@ -22,7 +22,7 @@ use super::SweepReport;
 use super::cursor::SweepRecord;
 use super::quarantine::copy_key;
 
-/// How long a payload without a record is left alone.
+/// How long a payload without a record is kept.
 const ORPHAN_GRACE_MS: u64 = 24 * 3_600_000;
 
 impl DirectEngine {

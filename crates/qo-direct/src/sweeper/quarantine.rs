@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | store the task's id in the record of the sweeper, at the end of the step that found it | the id; the next step continues |
 //! | 2 | copy its bytes to `quarantine/{key}` | a copy; the next step repeats this one |
-//! | 3 | write the reason beside it | the same |
+//! | 3 | write the reason next to it | the same |
 //! | 4 | read the record again, and delete it if its bytes are the same | a line whose head does not exist, if it was the head of one; the id is still stored |
 //! | 5 | store that all lines must be walked, instead of the id | the same; whoever continues the pass walks them |
 //! | 6 | walk the lines ([`super::lines`]): the next task of its ordering key runs | nothing |
@@ -28,7 +28,7 @@ use super::SweepReport;
 use super::cursor::SweepRecord;
 use super::tasks::is_of_later_version;
 
-/// The reason why an object is quarantined, stored beside its copy.
+/// The reason why an object is quarantined, stored next to its copy.
 #[derive(Serialize)]
 struct QuarantineNote<'a> {
     key: &'a str,

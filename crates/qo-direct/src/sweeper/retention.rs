@@ -32,7 +32,7 @@ const KEPT_MAX: usize = 200_000;
 /// How long finished tasks are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Retentions {
-    /// For queues whose settings do not say, in milliseconds; `None` means for ever.
+    /// For queues whose settings do not say, in milliseconds; `None` means forever.
     default_ms: Option<u64>,
     queues_ms: BTreeMap<QueueName, u64>,
 }

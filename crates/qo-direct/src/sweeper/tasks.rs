@@ -98,7 +98,7 @@ impl DirectEngine {
         match self.try_check_task(id, is_new).await {
             Ok(check) => check,
             Err(EngineError::Store(error @ StoreError::Unsupported { .. })) => {
-                tracing::warn!(task = %id, %error, "leaving a task alone that the store cannot return");
+                tracing::warn!(task = %id, %error, "skipping a task that the store cannot return");
                 TaskCheck::Left
             }
             Err(error) => {
@@ -119,7 +119,7 @@ impl DirectEngine {
         let task = match decode_task(id, &object.body) {
             Ok(task) => task,
             Err(error) if is_of_later_version(&object.body) => {
-                tracing::warn!(task = %id, %error, "leaving a task of a later version alone");
+                tracing::warn!(task = %id, %error, "skipping a task of a later version");
                 return Ok(TaskCheck::Left);
             }
             Err(error) => {

@@ -84,7 +84,7 @@ impl Document {
 pub struct DocumentWrite {
     /// The document.
     pub id: DocumentId,
-    /// The version that the change builds upon; `None` if the document must not exist.
+    /// The version that the change is based on; `None` if the document must not exist.
     pub expected: Option<OpId>,
     /// The new body, a JSON object; `None` to remove the document.
     pub body: Option<Json>,
@@ -175,7 +175,7 @@ pub fn document_error(id: &DocumentId, rejection: DocumentRejection) -> EngineEr
 /// The error of a document that would be one too many.
 pub fn too_many_documents(kind: DocumentKind) -> EngineError {
     EngineError::BadRequest(format!(
-        "there are {} {kind} already, which is the most; remove one first",
+        "there are already {} {kind}, which is the maximum; remove one first",
         kind.documents_max()
     ))
 }

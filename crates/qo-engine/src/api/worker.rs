@@ -94,7 +94,7 @@ impl WorkerInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerAction {
-    /// Claim no more tasks, and go on with those that it runs.
+    /// Claim no more tasks, and finish those that it runs.
     Quiet,
     /// Claim no more tasks, finish those that it runs, and exit. Tasks that still run at its shutdown deadline are released.
     Stop,
@@ -110,7 +110,7 @@ impl WorkerAction {
     }
 }
 
-/// An operator's request to a worker. The worker learns of it with its next heartbeat. It ends with the worker: one that starts later under the
+/// An operator's request to a worker. The worker sees it with its next heartbeat. It ends with the worker: one that starts later under the
 /// same name is not asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRequest {

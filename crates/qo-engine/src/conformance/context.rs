@@ -125,6 +125,19 @@ impl<'a> TestContext<'a> {
         self.engine.claim(&request).await.unwrap()
     }
 
+    /// Claims a task as a worker that dies right away.
+    pub(super) async fn claim_as_dying_worker(&self) -> (Task, LeaseId) {
+        let request = ClaimRequest {
+            lease_ms: Some(50),
+            wait_ms: TIMEOUT_MS,
+            ..self.claim_request(1)
+        };
+        let dying = self.new_engine().await;
+        let task = dying.claim(&request).await.unwrap().pop().unwrap();
+        let lease = task.lease_id.unwrap();
+        (task, lease)
+    }
+
     /// Claims one task and returns it with its lease.
     pub(super) async fn claim_one(&self) -> (Task, LeaseId) {
         let mut tasks = self.claim(1).await;

@@ -73,22 +73,9 @@ pub(super) async fn rejects_every_operation_with_a_stale_lease(ctx: &TestContext
     assert_eq!(ctx.engine.output(&completed).await.unwrap(), Some(output));
 }
 
-/// Claims a task as a worker that dies right away.
-async fn claim_as_dying_worker(ctx: &TestContext<'_>) -> (Task, LeaseId) {
-    let request = ClaimRequest {
-        lease_ms: Some(50),
-        wait_ms: TIMEOUT_MS,
-        ..ctx.claim_request(1)
-    };
-    let dying = ctx.new_engine().await;
-    let task = dying.claim(&request).await.unwrap().pop().unwrap();
-    let lease = task.lease_id.unwrap();
-    (task, lease)
-}
-
 pub(super) async fn retries_the_task_of_a_dead_worker(ctx: &TestContext<'_>) {
     let submitted = ctx.submit_with_instant_retry(3).await;
-    let (task, lost) = claim_as_dying_worker(ctx).await;
+    let (task, lost) = ctx.claim_as_dying_worker().await;
     assert_eq!(task.id, submitted.id);
     let returned = ctx.maintain_until_not_running(task.id).await;
     assert_eq!(returned.status, Status::Pending);
@@ -105,7 +92,7 @@ pub(super) async fn retries_the_task_of_a_dead_worker(ctx: &TestContext<'_>) {
 pub(super) async fn fails_a_task_that_kills_its_workers(ctx: &TestContext<'_>) {
     let task = ctx.submit_with_instant_retry(1).await;
     for expected in [Status::Pending, Status::Failed] {
-        claim_as_dying_worker(ctx).await;
+        ctx.claim_as_dying_worker().await;
         let ended = ctx.maintain_until_not_running(task.id).await;
         assert_eq!(ended.status, expected);
     }

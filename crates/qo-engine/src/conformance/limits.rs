@@ -9,7 +9,7 @@ use qo_core::transition::FailureKind;
 use qo_core::{DocumentId, DocumentKind, Limit, LimitKey, LimitUsage, Status, Task, TaskId};
 use qo_store::runtime::{BoxFuture, RuntimeExt};
 
-use super::context::{TIMEOUT_MS, TestContext, failure, json, name};
+use super::context::{TestContext, failure, json, name};
 use crate::api::{ClaimRequest, DocumentQuery, DocumentWrite, SubmitRequest};
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -213,14 +213,8 @@ pub(super) async fn returns_the_slot_of_a_dead_worker(ctx: &TestContext<'_>) {
         return;
     }
     let dead = ctx.submit_with_instant_retry(0).await;
-    let request = ClaimRequest {
-        lease_ms: Some(50),
-        wait_ms: TIMEOUT_MS,
-        ..ctx.claim_request(1)
-    };
-    let dying = ctx.new_engine().await;
-    let claimed = dying.claim(&request).await.unwrap();
-    assert_eq!(claimed[0].id, dead.id);
+    let (claimed, _) = ctx.claim_as_dying_worker().await;
+    assert_eq!(claimed.id, dead.id);
     let waiting = ctx.submit_one().await;
     let ended = ctx.maintain_until_not_running(dead.id).await;
     assert_eq!(ended.status, Status::Failed);

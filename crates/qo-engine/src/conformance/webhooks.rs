@@ -7,8 +7,8 @@ use qo_core::webhook::delivery::{self, Delivery, EndedTask, Notification};
 use qo_core::{DocumentId, DocumentKind, Status, Task, TaskId};
 use qo_store::runtime::RuntimeExt;
 
-use super::context::{TIMEOUT_MS, TestContext, failure, json, name};
-use crate::api::{ClaimRequest, Document, DocumentQuery, DocumentWrite, TaskFilter, TaskQuery};
+use super::context::{TestContext, failure, json, name};
+use crate::api::{Document, DocumentQuery, DocumentWrite, TaskFilter, TaskQuery};
 use crate::error::EngineError;
 
 fn webhook_id(ctx: &TestContext<'_>) -> DocumentId {
@@ -127,14 +127,8 @@ pub(super) async fn delivers_the_end_of_a_task_that_killed_its_worker(ctx: &Test
     // Another process learns of the webhook within a few seconds.
     ctx.sleep(std::time::Duration::from_secs(8)).await;
     let task = ctx.submit_with_instant_retry(0).await;
-    let request = ClaimRequest {
-        lease_ms: Some(50),
-        wait_ms: TIMEOUT_MS,
-        ..ctx.claim_request(1)
-    };
-    let dying = ctx.new_engine().await;
-    let claimed = dying.claim(&request).await.unwrap();
-    assert_eq!(claimed.len(), 1);
+    let (claimed, _) = ctx.claim_as_dying_worker().await;
+    assert_eq!(claimed.id, task.id);
     let ended = ctx.maintain_until_not_running(task.id).await;
     assert_eq!(ended.status, Status::Failed);
     let found = ctx

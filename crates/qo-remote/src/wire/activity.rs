@@ -114,7 +114,7 @@ pub struct ActivityChanges {
     pub submitted: u64,
     /// Tasks that were completed.
     pub completed: u64,
-    /// Tasks that failed for good.
+    /// Tasks that failed permanently.
     pub failed: u64,
     /// Tasks that were cancelled.
     pub cancelled: u64,

@@ -1,4 +1,4 @@
-//! The bodies of the blob routes, beside those of the crate `qo-blob`.
+//! The bodies of the blob routes, in addition to those of the crate `qo-blob`.
 
 use qo_core::BlobAddress;
 use serde::{Deserialize, Serialize};

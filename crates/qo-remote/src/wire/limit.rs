@@ -95,7 +95,6 @@ impl LimitUsageResponse {
 
 /// The forms of responses, for the API document.
 #[cfg(feature = "openapi")]
-#[allow(dead_code, reason = "only their schemas are used")]
 pub mod forms {
     use utoipa::ToSchema;
 

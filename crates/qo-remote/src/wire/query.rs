@@ -62,7 +62,7 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 256))]
     pub text: Option<String>,
-    /// The order. `newest` by default; with a cursor, the order of the list that it belongs to. `newest` and `id` go on page by page. The
+    /// The order. `newest` by default; with a cursor, the order of the list that it belongs to. `newest` and `id` continue page by page. The
     /// others sort the newest 1,000 tasks that match, and return the first of them, without a next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort: Option<Sort>,
@@ -211,7 +211,7 @@ impl ListQuery {
             return Ok(None);
         };
         if self.cursor.is_some() {
-            let text = "a list that is sorted by a column has no pages, and so takes no cursor";
+            let text = "a list that is sorted by a column has no pages, so it takes no cursor";
             return Err(EngineError::BadRequest(text.to_owned()));
         }
         Ok(Some(ColumnOrder { column, reverse }))

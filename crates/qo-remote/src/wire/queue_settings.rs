@@ -1,4 +1,4 @@
-//! The settings of queues, in their form for people. [`super::settings`] has the documents in which they are stored.
+//! The settings of queues, in their public form. [`super::settings`] has the documents in which they are stored.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Documents, such as schedules, as they are stored. [`super::schedule`] has the form for people.
+//! Documents, such as schedules, as they are stored. [`super::schedule`] has the public form.
 
 use qo_core::{DocumentId, DocumentKind, DocumentName, Json, OpId, Timestamp};
 use qo_engine::EngineError;
@@ -87,7 +87,7 @@ pub struct SettingsBody {
     /// The name.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
     pub name: DocumentName,
-    /// The version that the change builds upon; absent if the document must not exist.
+    /// The version that the change is based on; absent if the document must not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Id>))]
     pub version: Option<OpId>,

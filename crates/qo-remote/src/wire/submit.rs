@@ -111,7 +111,7 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Key>))]
     pub ordering_key: Option<OrderingKey>,
-    /// What happens to the next tasks with this ordering key if this one fails for good; `continue` by default.
+    /// What happens to the next tasks with this ordering key if this one fails permanently; `continue` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::FailurePolicy>))]
     pub ordering_on_failure: Option<OnFailure>,

@@ -9,7 +9,7 @@ use super::bounded;
 #[cfg(feature = "openapi")]
 use super::schema;
 
-/// Where to send notifications, and of which ends of which tasks.
+/// Where to send notifications, and about which ends of which tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -90,7 +90,6 @@ pub struct WebhookTestResponse {
 
 /// The forms of requests and responses, for the API document.
 #[cfg(feature = "openapi")]
-#[allow(dead_code, reason = "only their schemas are used")]
 pub mod forms {
     use utoipa::ToSchema;
 
@@ -103,7 +102,7 @@ pub mod forms {
     pub enum WebhookEventForm {
         /// It has succeeded.
         Completed,
-        /// It has failed for good.
+        /// It has failed permanently.
         Failed,
         /// It was cancelled, or has expired.
         Cancelled,

@@ -1,16 +1,16 @@
-//! What happened to tasks since this process serves: counters by queue and type, for the metrics and for the dashboard.
+//! Counts what happens to tasks while this process serves, by queue and type, for the metrics and the dashboard.
 //!
 //! The engine reports each durable change ([`qo_engine::Measurement`]), whoever made it in this process. The leader of brokers or of a
 //! cluster makes all changes of the queue. In direct mode other processes change tasks, too, and the counters do not see them.
-//! The metrics begin anew with the process. The counters of the last hour, day and week are stored now and then, and continued by the next
-//! process ([`keeper`]).
+//! The metrics start at zero with the process. The counters of the last hour, day and week are stored periodically, and continued by the next
+//! process ([`store`]).
 //!
 //! Memory is bounded: 64 combinations of queue and type have counters of their own, the others share one named `other`.
 
-mod keeper;
 mod latencies;
 mod saved;
 mod slots;
+mod store;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use qo_core::{QueueName, TaskType, Timestamp};
 use qo_engine::{End, Measurement, MeasurementKind};
 use qo_remote::wire::activity::{ActivityPoint, ActivityResponse, Coverage, Period, TypeActivity};
 
-pub use self::keeper::ActivityStore;
-pub(crate) use self::keeper::{keep, save};
 use self::saved::SavedActivity;
 use self::slots::{Slot, Slots, begin, first};
+pub use self::store::ActivityStore;
+pub(crate) use self::store::{save, save_periodically};
 use crate::metrics::{Histogram, PrometheusText};
 
 /// The most combinations of queue and type.
@@ -217,7 +217,7 @@ impl Activity {
             ),
             (
                 "qo_tasks_failed_total",
-                "Tasks that failed for good.",
+                "Tasks that failed permanently.",
                 |series| series.ended(End::Failed),
             ),
             (

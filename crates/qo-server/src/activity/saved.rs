@@ -1,7 +1,7 @@
 //! The counters of periods as they are stored, so that a restart or a new leader continues them.
 //!
-//! The size is bounded: the busiest sixteen combinations of queue and type are stored, and the others together as `other`. Buckets of
-//! latencies that are empty are left out.
+//! The size is bounded: the sixteen busiest combinations of queue and type are stored, and the others together as `other`. Empty buckets of
+//! latencies are omitted.
 
 use std::collections::BTreeMap;
 

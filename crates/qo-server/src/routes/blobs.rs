@@ -88,7 +88,7 @@ async fn store(app: &App, expected: Option<BlobAddress>, request: Request) -> Ap
     let Ok(_room) = app.blob_uploads.try_acquire() else {
         return Err(ApiError::new(
             Condition::Overloaded,
-            "the server receives as many blobs as it can at the same time; try again in a moment",
+            "the server is already receiving its maximum number of blobs; try again in a moment",
         ));
     };
     let put = blobs
@@ -102,7 +102,7 @@ async fn store(app: &App, expected: Option<BlobAddress>, request: Request) -> Ap
     json_with_status(status, &put)
 }
 
-/// The body of a request as a stream that does not wait for ever.
+/// The body of a request as a stream that does not wait forever.
 fn upload(app: &App, body: Body) -> BlobStream {
     let runtime = Arc::clone(app.runtime());
     let idle: Duration = app.limits.body_idle_timeout;

@@ -1,4 +1,4 @@
-//! The routes by which someone changes what the path names.
+//! Routes that change the one thing that their path names.
 
 /// A route that takes a `POST` about the one thing that its path names, such as a task, a worker or a queue, from an [`Author`], with or
 /// without a body: its name, what the OpenAPI document says about it, and the change.

@@ -1,4 +1,4 @@
-//! The job routes of queuey-queue: a program by content address, run by whoever claims it.
+//! The job routes of queuey-queue: a program by content address, run by the runner that claims it.
 //!
 //! A job is an ordinary task of the type `wasi` ([`qo::blob::job`]). A claim takes a lease of the abandoned age, a tickle renews it, and a
 //! job whose lease expires is retried like any other task.

@@ -7,6 +7,7 @@ pub(crate) mod bulk;
 mod change_route;
 pub(crate) mod cluster;
 pub(crate) mod dashboard;
+mod document_route;
 pub(crate) mod events;
 pub(crate) mod health;
 pub(crate) mod jobs;

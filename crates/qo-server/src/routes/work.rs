@@ -144,13 +144,13 @@ macro_rules! request_route {
 request_route!(
     /// Quiet a worker
     ///
-    /// Asks the worker to claim no more tasks. It learns of it with its next heartbeat and goes on with the tasks that it runs.
+    /// Asks the worker to claim no more tasks. It sees the request with its next heartbeat, and finishes the tasks that it runs.
     quiet, "/v1/workers/{worker}/quiet", "quiet_worker", Some(WorkerAction::Quiet)
 );
 request_route!(
     /// Stop a worker
     ///
-    /// Asks the worker to claim no more tasks, to finish those that it runs, and to exit. It learns of it with its next heartbeat.
+    /// Asks the worker to claim no more tasks, to finish those that it runs, and to exit. It sees the request with its next heartbeat.
     stop, "/v1/workers/{worker}/stop", "stop_worker", Some(WorkerAction::Stop)
 );
 request_route!(

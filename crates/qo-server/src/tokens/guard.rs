@@ -5,7 +5,7 @@
 //! for it only for a moment: while the store is slow or cannot be read, the known tokens stay valid. An outage must not lock out
 //! workers whose tokens were valid a moment ago.
 //!
-//! Once there has been a token, every request needs one, also after the last token was revoked and in a server that is started later.
+//! Once a token was created, every request needs one, even after the last token was revoked, and even on a server that starts later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

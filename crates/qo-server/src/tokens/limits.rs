@@ -2,7 +2,7 @@
 //!
 //! A limited token may use only the routes that enforce its limits; all others refuse it, so a route that is added later cannot forget
 //! them. A route under `/v1/tasks/{id}` looks the task up before its handler runs. The type of a task never changes, and its queue only by a
-//! redrive of someone who may use both queues. A task beyond the limits looks as if it did not exist.
+//! redrive of someone who may use both queues. A task outside the limits is reported as not found.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Bearer tokens and their scopes.
 //!
-//! A token is `qo_{id}_{secret}`. The id identifies its record. The secret is 256 random bits, of which the record stores only the
+//! A token is `qo_{id}_{secret}`. The id identifies its record. The secret has 256 random bits; the record stores only the
 //! SHA-256. A random secret needs no slow hash, because a dictionary attack is impossible. A stored record cannot be used as a token,
 //! and a token is shown only once, when it is created.
 //!

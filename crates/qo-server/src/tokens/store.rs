@@ -160,7 +160,7 @@ impl TokenStore {
         Ok(token)
     }
 
-    /// Stores a token of which only the hash of the secret is known. If it is stored already, nothing changes: the request was repeated.
+    /// Stores a token by the hash of its secret. If it is already stored, nothing changes: the request was repeated.
     pub async fn register(
         &self,
         id: &str,

@@ -1,8 +1,8 @@
 //! Writes of large objects, in parts.
 //!
 //! One request for a large object would exceed the time limit of a request on a slow connection, and a lost connection would repeat all
-//! of it. Each part has a time limit of its own. A part that fails ends the upload, because some stores do not allow to send a part
-//! again; the upload is then aborted and started anew. The object appears when the upload is completed, as a whole. The parts of an
+//! of it. Each part has a time limit of its own. A part that fails ends the upload, because some stores do not accept a part
+//! twice; the upload is then aborted and restarted. The object appears when the upload is completed, as a whole. The parts of an
 //! upload that was neither completed nor aborted, because the process died, stay invisible until the bucket's own rules remove them.
 
 use std::io;
@@ -26,7 +26,7 @@ const PART_BYTES: u64 = 8 * 1024 * 1024;
 /// The number of parts that are sent at the same time.
 const PARTS_AT_ONCE: usize = 4;
 
-/// The bytes of a large object. A part may be read more than once, because a failed upload starts anew.
+/// The bytes of a large object. A part may be read more than once, because a failed upload is restarted.
 #[async_trait]
 pub trait PartSource: Send + Sync {
     /// The size of the object.

@@ -6,7 +6,7 @@ import { STATUSES } from './record/record.js';
 export const TABS = ['all', 'due', 'scheduled', 'running', 'completed', 'failed', 'cancelled', 'archived'];
 const STATUS_WORDS = [...STATUSES, 'due', 'scheduled'];
 const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard', 'text', 'since', 'until'];
-/** Qualifiers with names, of which several can be given, with commas, and whose ends can be left open, with a star. */
+/** Qualifiers with names. They accept several names, separated by commas, and prefixes with a star. */
 const NAMES = ['type', 'queue', 'tag', 'worker'];
 const TEXT_MAX_BYTES = 256;
 const UNITS_MS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };

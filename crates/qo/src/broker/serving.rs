@@ -50,7 +50,7 @@ impl Broker {
         }
     }
 
-    /// Takes part in the election for ever: stands by, leads, stands by again. Drop the future to stop, then call [`Broker::close`]
+    /// Takes part in the election forever: stands by, leads, stands by again. Drop the future to stop, then call [`Broker::close`]
     /// to hand over.
     ///
     /// `address` is where clients and standbys reach the server that uses this broker's handle. The server must be listening.

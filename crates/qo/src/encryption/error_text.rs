@@ -1,4 +1,4 @@
-//! The stored form of an encrypted error: a text in two parts, of which the first survives in the shortened copy of the history.
+//! The stored form of an encrypted error: a text in two parts; the first survives in the shortened copy of the history.
 //!
 //! | where | bytes kept | what a reader gets |
 //! | --- | --- | --- |

@@ -17,7 +17,7 @@ pub(super) const KEY_ID_MAX_BYTES: usize = 32;
 /// The maximum size of a key file, far above what any rotation needs.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 
-/// The name of a key. It is stored in clear with everything that the key encrypts, so that a reader finds the key.
+/// The name of a key. It is stored unencrypted with everything that the key encrypts, so that a reader finds the key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(Box<str>);
 

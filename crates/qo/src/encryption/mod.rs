@@ -123,7 +123,7 @@ pub enum EncryptionError {
         version: u64,
     },
     /// The payload already has the form of an encrypted one, so a reader could not tell them apart.
-    #[error("the {role} already has the form of an encrypted payload; pass what it was made from")]
+    #[error("the {role} already looks like an encrypted payload; pass the plaintext")]
     AlreadyEncrypted {
         /// `input` or `output`.
         role: &'static str,
@@ -136,7 +136,7 @@ pub enum EncryptionError {
     },
     /// The task refers to blobs.
     #[error(
-        "a task that refers to blobs cannot be encrypted: blobs are stored in clear, and their garbage collection reads the references; submit it without encryption keys"
+        "a task that refers to blobs cannot be encrypted: blobs are stored unencrypted, and their garbage collection reads the references; submit it without encryption keys"
     )]
     RefersToBlobs,
 }

@@ -12,7 +12,7 @@
 //! | `None`: a server does it | never |
 //!
 //! It keeps the schedules in memory, and reads them again at an interval or when they were changed through the same [`Queue`]. Firing from
-//! an old copy is harmless: the change names the version that it builds upon, and is refused.
+//! an old copy is harmless: the change names the version that it is based on, and is refused.
 //!
 //! | idle, per process and month | requests |
 //! | --- | --- |
@@ -79,7 +79,7 @@ impl Known {
         let schedule = match read(document) {
             Ok(schedule) => schedule,
             Err(error) => {
-                tracing::warn!(%error, "leaving a schedule alone");
+                tracing::warn!(%error, "skipping an unreadable schedule");
                 return None;
             }
         };
@@ -109,7 +109,7 @@ impl ScheduleDriver {
         }
     }
 
-    /// Fires schedules for ever. Dropping the future is like a crash, which loses no tick.
+    /// Fires schedules forever. Dropping the future is like a crash, which loses no tick.
     pub async fn run(mut self) {
         self.queue.runtime().sleep(FIRST_LOOK).await;
         loop {

@@ -90,7 +90,7 @@ impl Schedules {
                 Ok(schedule) => {
                     schedules.push(ScheduleInfo::of(document.id.name, schedule, now));
                 }
-                Err(error) => tracing::warn!(%error, "leaving a schedule out"),
+                Err(error) => tracing::warn!(%error, "skipping an unreadable schedule"),
             }
         }
         Ok(schedules)

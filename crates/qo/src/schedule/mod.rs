@@ -1,4 +1,4 @@
-//! Schedules: tasks that are submitted again and again, at the times of a cron line, at a fixed interval, or at listed times.
+//! Schedules: tasks that are submitted repeatedly, at the times of a cron line, at a fixed interval, or at listed times.
 //!
 //! ```
 //! use qo::schedule::{ScheduleSpec, TaskTemplate};

@@ -52,7 +52,7 @@ pub struct Webhooks {
 pub struct WebhookInfo {
     /// Its name.
     pub name: DocumentName,
-    /// Where it sends notifications, and of which ends of which tasks. It has no secret.
+    /// Where it sends notifications, and about which ends of which tasks. It has no secret.
     #[serde(flatten)]
     pub webhook: Webhook,
     /// When it was last changed.
@@ -70,7 +70,7 @@ pub struct WebhookPut {
     pub secret: Option<WebhookSecret>,
 }
 
-/// A webhook as whoever sends its notifications needs it.
+/// What a process needs to send the notifications of a webhook.
 #[derive(Debug, Clone)]
 pub struct WebhookTarget {
     /// The address.
@@ -138,7 +138,7 @@ impl Webhooks {
             match info(document) {
                 Ok(webhook) => webhooks.push(webhook),
                 Err(error) => {
-                    tracing::warn!(webhook = %document.id.name, %error, "leaving a webhook out");
+                    tracing::warn!(webhook = %document.id.name, %error, "skipping an unreadable webhook");
                 }
             }
         }

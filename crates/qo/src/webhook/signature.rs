@@ -75,7 +75,7 @@ pub enum InvalidSignature {
     #[error("{TIMESTAMP_HEADER} is more than {TOLERANCE_SECONDS} seconds from now")]
     NotNow,
     /// No signature fits.
-    #[error("no signature fits the secret and the body")]
+    #[error("no signature matches the secret and the body")]
     Signature,
 }
 

@@ -425,7 +425,7 @@ pub(super) fn is_lost(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::NotFound)
 }
 
-/// Waits for the write under way; for ever, if there is none.
+/// Waits for the write under way; forever, if there is none.
 async fn finished(pending: &mut Option<PendingWrite>) -> WriteResult {
     match pending {
         Some(pending) => (&mut pending.future).await,

@@ -10,8 +10,8 @@
 //! | its first task has waited for the given time | |
 //! | the worker stops, or drains and finds no more tasks, and no task is on its way | nothing will join |
 //!
-//! A task that is cancelled, times out or loses its lease while the batch gathers leaves it. When that happens during the call, the other
-//! tasks go on, and the outcome of this one is discarded. All attempts of a batch drive its call together, so it goes on as long as one of
+//! A task that is cancelled, times out or loses its lease leaves a batch that is still filling. If that happens during the call, the other tasks
+//! continue, and the outcome of this one is discarded. All attempts of a batch drive its call together, so the call continues as long as one of
 //! them is left.
 
 use std::collections::BTreeSet;

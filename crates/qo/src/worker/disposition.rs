@@ -13,7 +13,7 @@
 //!
 //! An input that this worker cannot decrypt is not the task's fault. If the key is missing, the task is snoozed, without using a retry, so
 //! that a worker with the key can claim it. If the key does not fit, another worker may still have the right one, so the attempt fails
-//! and is retried. That error is stored in clear: whoever has the right key could not read it otherwise.
+//! and is retried. That error is stored unencrypted, because a worker with the right key could not read it otherwise.
 
 use std::time::Duration;
 

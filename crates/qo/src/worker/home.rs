@@ -2,7 +2,7 @@
 //!
 //! A client such as an HTTP connection consists of background tasks and timers, which belong to the runtime in which a request is
 //! polled. On the handler threads they would stand still while all of these threads are blocked: a handler that blocks its thread
-//! until the queue responds would wait for ever, and so would a lease renewal on the same connection.
+//! until the queue responds would wait forever, and so would a lease renewal on the same connection.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What operators ask a worker to do.
+//! Requests of operators to a worker.
 
 use std::sync::Arc;
 

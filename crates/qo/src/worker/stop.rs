@@ -101,7 +101,7 @@ fn start_maintenance(plan: &Plan) -> Option<MaintenanceHandle> {
     Some(Maintenance::spawn(engine, config))
 }
 
-/// Fires the queue's schedules until the worker stops, and then waits for ever.
+/// Fires the queue's schedules until the worker stops, and then waits forever.
 async fn drive_schedules(plan: &Plan, stopping: &CancellationToken) {
     if plan.drives_schedules {
         // Boxed, so that it does not enlarge the future of the worker.
@@ -115,7 +115,7 @@ async fn drive_schedules(plan: &Plan, stopping: &CancellationToken) {
     std::future::pending::<()>().await;
 }
 
-/// Waits for the next stop, possibly for ever.
+/// Waits for the next stop, possibly forever.
 async fn next(stops: &mut BoxStream<'_, ()>) {
     if stops.next().await.is_none() {
         std::future::pending::<()>().await;

@@ -1,7 +1,7 @@
 //! `qo serve --cluster`: a node of a cluster.
 //!
 //! The node starts first and listens for the other nodes; then the server listens for clients. A follower answers health checks and names
-//! the leader to clients. On a stop, the node hands the lead over, the server accepts no more requests, and the node stops.
+//! the leader to clients. On a stop, the node hands over the leadership, the server accepts no more requests, and the node stops.
 
 use std::sync::Arc;
 

@@ -137,7 +137,7 @@ pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> 
     Ok(TokenStore::new(store_client(session)?, runtime))
 }
 
-/// A client of the configured store, for what a server keeps beside the tasks.
+/// A client of the configured store, for what a server keeps next to the tasks.
 fn store_client(session: &mut Session) -> Result<StoreClient, Failure> {
     let store = session.open_store()?;
     Ok(StoreClient::new(

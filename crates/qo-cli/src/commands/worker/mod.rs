@@ -46,7 +46,7 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
     let runs_wasi = |spec: &HandlerSpec| matches!(spec, HandlerSpec::Wasi(_));
     if session.settings.encryption.is_some() && settings.handlers.values().any(runs_wasi) {
         return Err(Failure::bad_input(
-            "a worker with encryption keys cannot run WASI jobs: their outputs refer to blobs, which are stored in clear",
+            "a worker with encryption keys cannot run WASI jobs: their outputs refer to blobs, which are stored unencrypted",
         )
         .hint("run a second worker without encryption keys for them"));
     }

@@ -5,7 +5,7 @@
 //! are left. It is started with the first command, has a process group of its own, and ignores the signals of a terminal, so that it
 //! ends after the worker and never before.
 //!
-//! A command that is started in the moment in which the worker is killed can escape, as can a process that leaves its group.
+//! A command that starts at the moment when the worker is killed can escape, and so can a process that leaves its group.
 
 use std::io::{self, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

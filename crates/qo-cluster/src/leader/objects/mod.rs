@@ -14,8 +14,8 @@
 //!
 //! **Conditional writes.** Only the leader of an epoch changes rows in it, so it is enough that steps 2 and 3 of writes to one path follow
 //! each other in the leader. They hold a lock of the path, and run as a task of their own: a caller that gives up does not release the lock
-//! while its entry is under way. If an entry fails, it may still be applied, and what a later write compares with would be wrong. So the
-//! leader ends its epoch then, and begins again behind a new barrier.
+//! while its entry is in flight. If an entry fails, it may still be applied, and a later write would compare with outdated rows. So the leader
+//! then ends its epoch, and starts again with a new barrier.
 //!
 //! [`ClusterObjects`] belongs to a leader and its epoch. [`NodeObjects`] belongs to a node: it reads the node's own rows, and writes while
 //! the node leads.

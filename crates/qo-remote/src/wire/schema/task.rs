@@ -186,7 +186,7 @@ pub struct TaskRecord {
     pub min_reader: u64,
     /// The ordering key.
     pub ordering_key: Option<String>,
-    /// What happens to the next tasks with this ordering key if this one fails for good; absent for `continue`.
+    /// What happens to the next tasks with this ordering key if this one fails permanently; absent for `continue`.
     #[schema(value_type = Option<FailurePolicy>)]
     pub ordering_on_failure: Option<String>,
     /// Distinguishes the times that the task joined the line of its ordering key.

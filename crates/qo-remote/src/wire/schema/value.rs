@@ -133,7 +133,7 @@ text!(
 );
 
 text!(
-    /// What happens to the next tasks with the same ordering key if this one fails for good: they run, or they wait until someone
+    /// What happens to the next tasks with the same ordering key if this one fails permanently: they run, or they wait until someone
     /// replays or cancels the failed one.
     FailurePolicy,
     |text| text.enum_values(Some(["continue", "stop"]))

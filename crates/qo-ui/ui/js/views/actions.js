@@ -39,7 +39,7 @@ export async function actOnTask(app, kind, task) {
   }
   const lines = {
     cancel: task.status === 'running'
-      ? 'The worker is asked to stop and learns of it at its next lease renewal. If it completes the task before that, the task is completed.'
+      ? 'The worker sees the request at its next lease renewal. If it completes the task before that, the task is completed.'
       : 'The task is cancelled at once. You can replay it later.',
     replay: task.status === 'completed' && 'The task is completed. A replay runs it again and deletes its output.',
     purge: 'The task is deleted permanently, with its input, output and history. This cannot be undone.',
@@ -102,7 +102,7 @@ async function askQueue(app, title, from) {
     const submit = (event) => {
       event.preventDefault();
       const name = input.value.trim();
-      const wrong = !isName(name) ? 'A queue name has 1 to 64 letters, digits, dots, dashes and underscores, and does not start with a dot.' : name === from ? 'The task is in this queue already.' : undefined;
+      const wrong = !isName(name) ? 'A queue name has 1 to 64 letters, digits, dots, dashes and underscores, and does not start with a dot.' : name === from ? 'The task is already in this queue.' : undefined;
       note.textContent = wrong ?? '';
       if (!wrong) close(name);
     };

@@ -52,7 +52,7 @@ export class SchedulesView {
 
   async #toggle(name, paused) {
     if (!paused) {
-      const sure = await confirm(`Pause schedule ${name}?`, ['It submits no tasks until it is resumed. The runs of the pause are left out. Submitted tasks stay.'], { action: 'Pause', destructive: true });
+      const sure = await confirm(`Pause schedule ${name}?`, ['It submits no tasks until it is resumed. The runs during the pause are skipped. Submitted tasks stay.'], { action: 'Pause', destructive: true });
       if (!sure) return;
     }
     await this.app.attempt(async () => {

@@ -44,7 +44,7 @@ async function test(app, name) {
 }
 
 async function remove(app, name) {
-  const sure = await confirm(`Remove webhook ${name}?`, ['Nobody is notified through it any more, and notifications that wait are not sent.'], { action: 'Remove', destructive: true });
+  const sure = await confirm(`Remove webhook ${name}?`, ['It sends no more notifications, including those that wait.'], { action: 'Remove', destructive: true });
   if (!sure) return;
   await app.attempt(async () => {
     await app.source.removeWebhook(name);
@@ -64,8 +64,8 @@ async function add(app) {
   await dialog('Add a webhook', (close) => {
     const body = h('form', {},
       h('div', { class: 'dialog-body' },
-        h('p', {}, 'The URL gets a signed request for each task that ends this way. A process must deliver: qo serve --webhooks or qo worker --webhooks.'),
-        field('Name', name), field('URL', url), field('Queues (optional, with commas)', queues),
+        h('p', {}, 'The URL gets a signed request for each task that ends this way. Run qo serve --webhooks or qo worker --webhooks to deliver the requests.'),
+        field('Name', name), field('URL', url), field('Queues (optional, separated by commas)', queues),
         h('fieldset', { class: 'field' }, h('legend', {}, 'When tasks have'), boxes.map((box, index) => h('label', {}, box, ` ${EVENTS[index]}`))),
         note),
       h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Go back'), h('button', { type: 'submit', class: 'primary' }, 'Add')));

@@ -97,8 +97,8 @@ export class WorkersView {
 
   async #ask(worker, kind) {
     const lines = {
-      quiet: 'It claims no more tasks and goes on with those that it runs. It learns of it with its next heartbeat, within about 15 seconds.',
-      stop: 'It claims no more tasks, finishes those that it runs, and exits. Tasks that still run at its shutdown deadline are released. It learns of it with its next heartbeat, within about 15 seconds.',
+      quiet: 'It claims no more tasks and finishes those that it runs. It sees the request with its next heartbeat, within about 15 seconds.',
+      stop: 'It claims no more tasks, finishes those that it runs, and exits. Tasks that still run at its shutdown deadline are released. It sees the request with its next heartbeat, within about 15 seconds.',
     };
     if (lines[kind] && !await confirm(`${LABELS[kind]} ${worker.worker_id}?`, [lines[kind]], { action: `${LABELS[kind]} the worker`, destructive: kind === 'stop' })) return;
     await this.app.attempt(async () => {

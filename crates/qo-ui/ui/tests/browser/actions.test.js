@@ -86,7 +86,7 @@ test('cancel asks a running task to stop', async () => {
   const task = take((one) => one.status === 'running' && !one.cancel_requested);
   const page = await openTask(task.id);
   await press(page, 'Cancel');
-  await shows(page, 'The worker is asked to stop', 'dialog');
+  await shows(page, 'The worker sees the request at its next lease renewal', 'dialog');
   await inDialog(page, 'Cancel');
   await shows(page, 'cancel requested', '.task-head');
   const stored = await stage.stored(task.id);

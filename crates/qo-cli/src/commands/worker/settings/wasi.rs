@@ -1,4 +1,4 @@
-//! Settings for WASI jobs, from flags, variables and `[worker.wasi]` in `qo.toml`. The table alone turns WASI jobs on.
+//! Settings for WASI jobs, from flags, variables and `[worker.wasi]` in `qo.toml`. The table itself turns WASI jobs on.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
-//! Changes of a limit's record. The changes of one process share a write.
+//! Changes of a limit's record. Concurrent changes of one process share a write.
 //!
-//! Whoever gets the turn takes all changes that wait, and makes them in one compare-and-swap. If that caller gives up, the others get an error:
-//! a claim then does not start, and a slot that was not returned is found through its task.
+//! The caller that gets the lock takes all waiting changes and makes them in one compare-and-swap. If that caller is cancelled, the others get
+//! an error: their claims do not start, and slots that were not returned are found through their tasks.
 //!
-//! A process that has just written the record knows its tag, so it needs one request for its next change where another one needs two. It
-//! would win every time. So it yields: while other processes use the record, too, it waits for the time of two requests after each write.
-//! The changes that come in meanwhile share the next one.
+//! A process that has just written the record knows its tag, so it needs one request for its next change where another process needs two. It
+//! would win every race. So it yields: while other processes use the record, it waits for the time of two requests after each write. The
+//! changes that arrive meanwhile share the next write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,9 +27,9 @@ use super::record::{Holder, HolderState, LimitRecord, SlotChange, SlotOutcome};
 
 /// How often a change is tried while other processes keep changing the record.
 const TRIES_MAX: u32 = 32;
-/// How many holders one pass looks after.
+/// How many holders one pass checks.
 const CHECKS_MAX: usize = 16;
-/// How long a holder is left alone whose lease has ended: the lease reaper ends its attempt.
+/// How long a holder stays after its lease has ended: the lease reaper ends its attempt.
 const ENDED_GRACE_MS: u64 = 5_000;
 
 /// How long a process yields after it has met another one.
@@ -37,14 +37,14 @@ const YIELD_FOR: Duration = Duration::from_secs(5);
 /// The longest pause after a write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The stations of all limits that this process knows.
+/// The writers of all limits that this process knows.
 #[derive(Default)]
-pub(super) struct Stations(Mutex<BTreeMap<DocumentName, Arc<Station>>>);
+pub(super) struct LimitWriters(Mutex<BTreeMap<DocumentName, Arc<LimitWriter>>>);
 
-impl Stations {
-    fn of(&self, name: &DocumentName) -> Arc<Station> {
-        let mut stations = lock(&self.0);
-        Arc::clone(stations.entry(name.clone()).or_default())
+impl LimitWriters {
+    fn of(&self, name: &DocumentName) -> Arc<LimitWriter> {
+        let mut writers = lock(&self.0);
+        Arc::clone(writers.entry(name.clone()).or_default())
     }
 
     /// Forgets the limits that no longer exist.
@@ -54,14 +54,14 @@ impl Stations {
 }
 
 #[derive(Default)]
-struct Station {
+struct LimitWriter {
     waiting: Mutex<Vec<Waiting>>,
-    turn: tokio::sync::Mutex<Turn>,
+    state: tokio::sync::Mutex<WriterState>,
 }
 
-/// What whoever gets the turn knows. Times are monotonic.
+/// What the caller that writes needs to know. Times are monotonic.
 #[derive(Default)]
-struct Turn {
+struct WriterState {
     /// The record as it was last read or written.
     stored: Option<StoredLimit>,
     /// When another process changed the record first.
@@ -70,7 +70,7 @@ struct Turn {
     pause_until: Duration,
 }
 
-/// A change that waits for its turn.
+/// A change that waits for the next write.
 struct Waiting {
     change: SlotChange,
     response: oneshot::Sender<Result<SlotOutcome, EngineError>>,
@@ -90,22 +90,22 @@ impl DirectEngine {
         rule: &Limit,
         change: SlotChange,
     ) -> Result<SlotOutcome, EngineError> {
-        let station = self.shared.limits.stations.of(name);
+        let writer = self.shared.limits.writers.of(name);
         let (response, mut outcome) = oneshot::channel();
-        lock(&station.waiting).push(Waiting { change, response });
-        // Whoever has an outcome leaves the line: otherwise it would make the later changes of others, one write after the other.
-        let mut turn = tokio::select! {
+        lock(&writer.waiting).push(Waiting { change, response });
+        // A caller with an outcome returns: otherwise it would make the later changes of others, one write after the other.
+        let mut state = tokio::select! {
             biased;
             outcome = &mut outcome => return outcome.unwrap_or_else(|_| Err(lost(name))),
-            turn = station.turn.lock() => turn,
+            state = writer.state.lock() => state,
         };
-        let pause = (turn.pause_until).saturating_sub(self.runtime().monotonic());
+        let pause = (state.pause_until).saturating_sub(self.runtime().monotonic());
         if !pause.is_zero() {
             self.runtime().sleep(pause).await;
         }
-        let waiting = std::mem::take(&mut *lock(&station.waiting));
+        let waiting = std::mem::take(&mut *lock(&writer.waiting));
         let changes: Vec<_> = waiting.iter().map(|one| one.change).collect();
-        let outcomes = self.make_changes(name, rule, &mut turn, &changes).await;
+        let outcomes = self.make_changes(name, rule, &mut state, &changes).await;
         for (number, one) in waiting.into_iter().enumerate() {
             let result = match &outcomes {
                 Ok(outcomes) => outcomes.get(number).cloned().ok_or_else(|| lost(name)),
@@ -115,7 +115,7 @@ impl DirectEngine {
             let _ = one.response.send(result);
         }
         // Not before the responses: the next one would not know yet that its change is made.
-        drop(turn);
+        drop(state);
         outcome.await.unwrap_or_else(|_| Err(lost(name)))
     }
 
@@ -123,14 +123,14 @@ impl DirectEngine {
         &self,
         name: &DocumentName,
         rule: &Limit,
-        turn: &mut Turn,
+        state: &mut WriterState,
         changes: &[SlotChange],
     ) -> Result<Vec<SlotOutcome>, EngineError> {
         let op = self.runtime().new_op_id();
         let mut round = 0;
         while round < TRIES_MAX {
-            let is_cached = turn.stored.is_some();
-            let stored = match turn.stored.take() {
+            let is_cached = state.stored.is_some();
+            let stored = match state.stored.take() {
                 Some(stored) => stored,
                 None => self.read_limit(name).await.map_err(in_doubt)?,
             };
@@ -149,23 +149,23 @@ impl DirectEngine {
                 }
             }
             if record == stored.record {
-                turn.stored = Some(stored);
+                state.stored = Some(stored);
                 return Ok(outcomes);
             }
             let started = self.runtime().monotonic();
             let written = self.write_limit(name, &stored, &mut record, op).await?;
             let now = self.runtime().monotonic();
             if let Some(tag) = written {
-                turn.stored = tag.map(|tag| StoredLimit {
+                state.stored = tag.map(|tag| StoredLimit {
                     record,
                     tag: Some(tag),
                 });
-                if turn.met_others_at.is_some_and(|at| now < at + YIELD_FOR) {
-                    turn.pause_until = now + (2 * now.saturating_sub(started)).min(PAUSE_MAX);
+                if state.met_others_at.is_some_and(|at| now < at + YIELD_FOR) {
+                    state.pause_until = now + (2 * now.saturating_sub(started)).min(PAUSE_MAX);
                 }
                 return Ok(outcomes);
             }
-            turn.met_others_at = Some(now);
+            state.met_others_at = Some(now);
             let pause_ms = self.runtime().random_below(u64::from(round) * 10);
             self.runtime().sleep(Duration::from_millis(pause_ms)).await;
             round += 1;
@@ -192,7 +192,7 @@ impl DirectEngine {
             .collect()
     }
 
-    /// Looks at the tasks of the holders whose time has come, drops those that are gone, and gives the others more time. Returns whether
+    /// Reads the tasks of the holders whose time has passed, drops those that are gone, and gives the others more time. Returns whether
     /// any was dropped.
     async fn drop_gone(&self, record: &mut LimitRecord) -> bool {
         let now = self.conservative_now();
@@ -217,7 +217,7 @@ impl DirectEngine {
         any_gone
     }
 
-    /// When to look at a holder again; `None` if its task proves that it is gone.
+    /// When to check a holder again; `None` if its task proves that it is gone.
     async fn check_holder(&self, holder: &Holder) -> Option<Timestamp> {
         let later = self.client().now().plus_millis(ENDED_GRACE_MS);
         let stored = match self.read(holder.task).await {
@@ -320,11 +320,11 @@ fn contended(name: &DocumentName) -> EngineError {
     )
 }
 
-/// The error for a change whose caller gave up before it was made.
+/// The error for a change whose writer was cancelled before the change was made.
 fn lost(name: &DocumentName) -> EngineError {
     unavailable(
         name,
-        "the change was given up with others that shared its write",
+        "the caller that wrote this change together with its own was cancelled",
     )
 }
 

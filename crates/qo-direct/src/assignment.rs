@@ -1,24 +1,24 @@
 //! Which tasks of the index a worker takes, so that the workers of a fleet do not race for the same ones.
 //!
-//! All of this follows from the ranks of the live workers, the ids of the tasks and the counters of the signal, which are the same for
-//! everybody. Where two workers differ nevertheless, one of them loses a race.
+//! Workers compute all of this from the ranks of the live workers, the ids of the tasks and the counters of the signal, which are the same for
+//! everybody. If two workers still disagree, one of them loses a race.
 //! - **Ownership**: each task is assigned by its id to one worker, its owner.
 //! - **Stealing**: a task that its owner leaves may be taken by one other worker after the steal time, by two more after twice that time, by
-//!   four more after three times, and so on ([`Rank::steal_delays`]). Which these are depends on the task, so the tasks of a worker
-//!   that is gone are spread over all others.
-//! - **Dealing**: a batch of new tasks wakes as many workers as are needed to run it, in turn, and each of these takes its
-//!   [`Hand`] of all tasks in the index ([`deal`]). The others do not look.
-//! - **Places**: in an index of many pages, a large fleet works at several [places](place_of).
+//!   four more after three times, and so on ([`Rank::steal_delays`]). These workers are different for each task, so the tasks of a dead worker
+//!   are spread over all others.
+//! - **Batches**: a batch of new tasks wakes as many workers as are needed to run it, in rotation, and each of these takes its
+//!   [`TaskShare`] of all tasks in the index ([`assign`]). The other workers do not list.
+//! - **Starting points**: in an index of many pages, a large fleet begins at several [starting points](starting_point).
 
 use qo_core::TaskId;
 use qo_core::keys::{IndexEntry, Key};
 
-/// How many entries of a page a worker should find assigned to it. A fleet that is too large for this begins at several places.
-const SHARE: usize = 32;
-/// How many workers beyond those that new tasks are dealt to look for them, after the steal time.
+/// How many entries of a page should be assigned to each worker. A fleet that is too large for this begins at several starting points.
+const ENTRIES_PER_WORKER: usize = 32;
+/// How many more workers than those with a share list after the steal time.
 const BACKUPS: u64 = 1;
-/// The maximum number of tasks that a worker is dealt at once.
-const HAND_MAX: u64 = 16;
+/// The maximum number of tasks that are assigned to a worker at once.
+const SHARE_MAX: u64 = 16;
 /// A batch wakes at least this many workers, or one for each task.
 const WOKEN_MIN: u64 = 4;
 
@@ -95,40 +95,40 @@ impl ShardRanks {
     }
 }
 
-/// A worker's part of a batch: the tasks whose ids have this remainder.
+/// A worker's share of a batch: the tasks whose hash has the remainder `number` modulo `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hand {
+pub(super) struct TaskShare {
     number: u64,
-    hands: u64,
+    count: u64,
 }
 
-impl Hand {
+impl TaskShare {
     /// All tasks.
     pub(super) const ALL: Self = Self {
         number: 0,
-        hands: 1,
+        count: 1,
     };
 
     pub(super) fn includes(self, id: TaskId) -> bool {
-        hash(id) % self.hands.max(1) == self.number
+        hash(id) % self.count.max(1) == self.number
     }
 }
 
-/// What new tasks mean for a worker.
+/// What a worker does about new tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deal {
-    /// There is enough for everybody: each worker takes what it owns.
+pub(super) enum Assignment {
+    /// There are enough for everybody: each worker takes the tasks that it owns.
     Everybody,
-    /// The worker takes a part of them.
-    Hand(Hand),
-    /// It looks after the steal time, and takes what is left then: a worker that they were dealt to is busy or gone.
+    /// The worker takes a share of them.
+    Share(TaskShare),
+    /// The worker lists after the steal time and takes what is left: a worker with a share may be busy or gone.
     Backup,
-    /// They are for others.
+    /// The tasks are for other workers.
     Others,
 }
 
-/// The numbers of the entries that were added to a topic since a worker last listed it: from `listed` to `total`, of which those from
-/// `batch` on were announced last.
+/// The numbers of the entries that were added to a topic since a worker last listed it: from `listed` to `total`. Those from `batch` on
+/// were announced last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Added {
     pub(super) listed: u64,
@@ -136,47 +136,50 @@ pub(super) struct Added {
     pub(super) total: u64,
 }
 
-/// Deals new tasks out to the workers, of which each runs `slots` at once.
-pub(super) fn deal(rank: Rank, slots: u64, added: Added) -> Deal {
+/// Assigns new tasks to the workers. Each worker runs `slots` tasks at once.
+pub(super) fn assign(rank: Rank, slots: u64, added: Added) -> Assignment {
     let Added {
         listed,
         batch,
         total,
     } = added;
     if total <= listed {
-        // The topic was counted anew.
-        return Deal::Everybody;
+        // The count of the topic has started again.
+        return Assignment::Everybody;
     }
     let batch = batch.unwrap_or(listed).clamp(listed, total);
-    let later = deal_batch(rank, slots, batch, total);
-    let earlier = deal_batch(rank, slots, listed, batch);
+    let later = assign_batch(rank, slots, batch, total);
+    let earlier = assign_batch(rank, slots, listed, batch);
     match (later, earlier) {
-        (Deal::Hand(_) | Deal::Everybody, _) => later,
-        (_, Deal::Hand(_) | Deal::Everybody) => earlier,
-        // Whoever is dealt the later batch sees what is left of the earlier one.
-        (Deal::Backup | Deal::Others, _) => later,
+        (Assignment::Share(_) | Assignment::Everybody, _) => later,
+        (_, Assignment::Share(_) | Assignment::Everybody) => earlier,
+        // A worker with a share of the later batch sees what is left of the earlier one.
+        (Assignment::Backup | Assignment::Others, _) => later,
     }
 }
 
-fn deal_batch(rank: Rank, slots: u64, from: u64, to: u64) -> Deal {
+fn assign_batch(rank: Rank, slots: u64, from: u64, to: u64) -> Assignment {
     let tasks = to.saturating_sub(from);
-    let hand = (tasks / WOKEN_MIN).clamp(1, slots.clamp(1, HAND_MAX));
-    let hands = tasks.div_ceil(hand);
+    let share = (tasks / WOKEN_MIN).clamp(1, slots.clamp(1, SHARE_MAX));
+    let shares = tasks.div_ceil(share);
     if tasks == 0 {
-        return Deal::Others;
+        return Assignment::Others;
     }
-    if hands >= rank.count {
-        return Deal::Everybody;
+    if shares >= rank.count {
+        return Assignment::Everybody;
     }
     // Successive batches begin with successive workers.
-    let first = (from / hand) % rank.count;
+    let first = (from / share) % rank.count;
     let number = (rank.rank % rank.count + rank.count - first) % rank.count;
-    if number < hands {
-        Deal::Hand(Hand { number, hands })
-    } else if number < hands + BACKUPS {
-        Deal::Backup
+    if number < shares {
+        Assignment::Share(TaskShare {
+            number,
+            count: shares,
+        })
+    } else if number < shares + BACKUPS {
+        Assignment::Backup
     } else {
-        Deal::Others
+        Assignment::Others
     }
 }
 
@@ -186,32 +189,32 @@ pub(super) struct StartingPoint {
     pub(super) rank: Rank,
 }
 
-/// The place of a worker in an index of several pages; `None` if one page has enough for all workers.
-pub(super) fn place_of(rank: Rank, page_size: usize) -> Option<StartingPoint> {
-    let per_place = u64::try_from((page_size / SHARE).max(1)).unwrap_or(u64::MAX);
-    if rank.count <= per_place {
+/// Where a worker starts in an index of several pages; `None` if one page has enough for all workers.
+pub(super) fn starting_point(rank: Rank, page_size: usize) -> Option<StartingPoint> {
+    let per_point = u64::try_from((page_size / ENTRIES_PER_WORKER).max(1)).unwrap_or(u64::MAX);
+    if rank.count <= per_point {
         return None;
     }
-    let number = rank.rank / per_place;
-    let count = per_place.min(rank.count - number * per_place);
+    let number = rank.rank / per_point;
+    let count = per_point.min(rank.count - number * per_point);
     Some(StartingPoint {
         number,
         rank: Rank {
-            rank: rank.rank % per_place,
+            rank: rank.rank % per_point,
             count,
         },
     })
 }
 
-/// The key after which the page of a place begins, as far as the times in the first page show. The pages of the places overlap or leave
-/// gaps where tasks were submitted at another rate; the next LIST of a nearer place closes the gaps.
-pub(super) fn start_of(first_page: &[IndexEntry], place: u64) -> Option<String> {
+/// The key after which the page of a starting point begins, estimated from the times in the first page. If tasks were submitted at another
+/// rate, the pages overlap or leave gaps; the next LIST from a nearer starting point closes the gaps.
+pub(super) fn start_key(first_page: &[IndexEntry], point: u64) -> Option<String> {
     let (first, last) = (first_page.first()?, first_page.last()?);
-    if place == 0 || first.priority != last.priority {
+    if point == 0 || first.priority != last.priority {
         return None;
     }
     let span_ms = last.place().as_millis() - first.place().as_millis();
-    let distance_ms = u64::try_from(span_ms).ok()?.saturating_mul(place);
+    let distance_ms = u64::try_from(span_ms).ok()?.saturating_mul(point);
     let start = IndexEntry {
         available_at: first.place().plus_millis(distance_ms),
         id: TaskId::from_bytes([0; 16]),
@@ -271,12 +274,12 @@ mod tests {
         assert!(thieves.len() > 15, "{thieves:?}");
     }
 
-    /// The hands of all workers.
-    fn hands(count: u64, slots: u64, added: Added) -> Vec<Hand> {
-        let deals = (0..count).map(|rank| deal(Rank { rank, count }, slots, added));
-        deals
-            .filter_map(|deal| match deal {
-                Deal::Hand(hand) => Some(hand),
+    /// The shares of all workers.
+    fn shares(count: u64, slots: u64, added: Added) -> Vec<TaskShare> {
+        (0..count)
+            .map(|rank| assign(Rank { rank, count }, slots, added))
+            .filter_map(|assignment| match assignment {
+                Assignment::Share(share) => Some(share),
                 _ => None,
             })
             .collect()
@@ -291,22 +294,25 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_dealt_out_completely_to_as_few_workers_as_needed() {
+    fn a_batch_is_assigned_completely_to_as_few_workers_as_needed() {
         for (tasks, woken) in [(1, 1), (3, 3), (7, 7), (40, 10), (400, 100), (1_000, 250)] {
             for from in [0, 999, 123_456] {
-                let hands = hands(1_000, 4, added(from, None, from + tasks));
-                assert_eq!(hands.len(), woken, "{tasks} from {from}");
+                let shares = shares(1_000, 4, added(from, None, from + tasks));
+                assert_eq!(shares.len(), woken, "{tasks} from {from}");
                 for id in ids(300) {
-                    let takers = hands.iter().filter(|hand| hand.includes(id)).count();
+                    let takers = shares.iter().filter(|share| share.includes(id)).count();
                     assert_eq!(takers, 1);
                 }
             }
         }
         let (rank, count) = (3, 1_000);
         let too_many = added(0, None, 4_000);
-        let counted_anew = added(70, None, 5);
-        for added in [too_many, counted_anew] {
-            assert_eq!(deal(Rank { rank, count }, 4, added), Deal::Everybody);
+        let counted_again = added(70, None, 5);
+        for added in [too_many, counted_again] {
+            assert_eq!(
+                assign(Rank { rank, count }, 4, added),
+                Assignment::Everybody
+            );
         }
     }
 
@@ -317,23 +323,24 @@ mod tests {
         for batch in 0..8 {
             for rank in 0..count {
                 let from = batch * 1_000;
-                let deal = deal(Rank { rank, count }, 4, added(from, None, from + 1_000));
-                woken[usize::try_from(rank).unwrap()] += u32::from(matches!(deal, Deal::Hand(_)));
+                let assigned = assign(Rank { rank, count }, 4, added(from, None, from + 1_000));
+                woken[usize::try_from(rank).unwrap()] +=
+                    u32::from(matches!(assigned, Assignment::Share(_)));
             }
         }
         assert!(woken.iter().all(|times| *times == 2), "{woken:?}");
     }
 
     #[test]
-    fn a_worker_that_missed_a_batch_gets_the_same_hand_of_it() {
+    fn a_worker_that_missed_a_batch_gets_the_same_share_of_it() {
         for rank in 0..100 {
             let rank = Rank { rank, count: 100 };
-            let first = deal(rank, 4, added(100, Some(100), 140));
-            let second = deal(rank, 4, added(140, Some(140), 180));
-            let both = deal(rank, 4, added(100, Some(140), 180));
-            let expected = if matches!(second, Deal::Hand(_)) {
+            let first = assign(rank, 4, added(100, Some(100), 140));
+            let second = assign(rank, 4, added(140, Some(140), 180));
+            let both = assign(rank, 4, added(100, Some(140), 180));
+            let expected = if matches!(second, Assignment::Share(_)) {
                 second
-            } else if matches!(first, Deal::Hand(_)) {
+            } else if matches!(first, Assignment::Share(_)) {
                 first
             } else {
                 second
@@ -343,13 +350,16 @@ mod tests {
     }
 
     #[test]
-    fn one_more_worker_looks_after_a_dealt_task() {
-        let deals: Vec<Deal> = (0..10)
-            .map(|rank| deal(Rank { rank, count: 10 }, 4, added(25, Some(25), 26)))
+    fn one_more_worker_is_the_backup_for_an_assigned_task() {
+        let assignments: Vec<Assignment> = (0..10)
+            .map(|rank| assign(Rank { rank, count: 10 }, 4, added(25, Some(25), 26)))
             .collect();
-        assert_eq!(deals[5], Deal::Hand(Hand::ALL));
-        assert_eq!(deals[6], Deal::Backup);
-        let others = deals.iter().filter(|deal| **deal == Deal::Others).count();
+        assert_eq!(assignments[5], Assignment::Share(TaskShare::ALL));
+        assert_eq!(assignments[6], Assignment::Backup);
+        let others = assignments
+            .iter()
+            .filter(|assigned| **assigned == Assignment::Others)
+            .count();
         assert_eq!(others, 8);
     }
 }

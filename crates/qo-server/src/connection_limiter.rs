@@ -25,7 +25,7 @@ const RESERVE: usize = 32;
 
 /// The open connections.
 #[derive(Debug)]
-pub(crate) struct ConnectionRoom {
+pub(crate) struct ConnectionLimiter {
     max: usize,
     peer_max: usize,
     open: Mutex<Open>,
@@ -52,7 +52,7 @@ pub(crate) enum Full {
 /// An open connection. Dropping it makes room for another.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
-    room: Arc<ConnectionRoom>,
+    limiter: Arc<ConnectionLimiter>,
     peer: IpAddr,
     number: u64,
     evicted: Arc<Notify>,
@@ -60,7 +60,7 @@ pub(crate) struct OpenConnection {
     is_reserve: bool,
 }
 
-impl ConnectionRoom {
+impl ConnectionLimiter {
     pub(crate) fn new(limits: &Limits) -> Arc<Self> {
         Arc::new(Self {
             max: limits.connections_max,
@@ -99,7 +99,7 @@ impl ConnectionRoom {
         let evicted = Arc::new(Notify::new());
         open.strangers.insert(number, Arc::clone(&evicted));
         Ok(Arc::new(OpenConnection {
-            room: Arc::clone(self),
+            limiter: Arc::clone(self),
             peer,
             number,
             evicted,
@@ -117,7 +117,7 @@ impl OpenConnection {
     /// Notes that the client may use the server, so that its connection is not closed in favour of others.
     pub(crate) fn set_known(&self) {
         if !self.is_known.swap(true, Ordering::Relaxed) {
-            self.room.lock().strangers.remove(&self.number);
+            self.limiter.lock().strangers.remove(&self.number);
         }
     }
 
@@ -134,7 +134,7 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let mut open = self.room.lock();
+        let mut open = self.limiter.lock();
         open.count = open.count.saturating_sub(1);
         open.strangers.remove(&self.number);
         if let Some(count) = open.peers.get_mut(&self.peer) {
@@ -150,13 +150,13 @@ impl Drop for OpenConnection {
 mod tests {
     use super::*;
 
-    fn room(max: usize, peer_max: usize) -> Arc<ConnectionRoom> {
+    fn limiter(max: usize, peer_max: usize) -> Arc<ConnectionLimiter> {
         let limits = Limits {
             connections_max: max,
             peer_connections_max: peer_max,
             ..Limits::default()
         };
-        ConnectionRoom::new(&limits)
+        ConnectionLimiter::new(&limits)
     }
 
     fn address(text: &str) -> IpAddr {
@@ -165,58 +165,58 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_server_closes_the_oldest_stranger() {
-        let room = room(3, 100);
+        let limiter = limiter(3, 100);
         let local = address("127.0.0.1");
-        let connections: Vec<_> = (0..3).map(|_| room.enter(local).unwrap()).collect();
+        let connections: Vec<_> = (0..3).map(|_| limiter.enter(local).unwrap()).collect();
         connections[0].set_known();
-        let another = room.enter(local).unwrap();
+        let another = limiter.enter(local).unwrap();
         assert!(!another.is_reserve());
         connections[1].evicted().await;
         drop(connections);
-        assert_eq!(room.count(), 1);
+        assert_eq!(limiter.count(), 1);
     }
 
     #[test]
     fn known_clients_leave_room_for_health_checks_only() {
-        let room = room(2, 100);
+        let limiter = limiter(2, 100);
         let local = address("127.0.0.1");
-        let known: Vec<_> = (0..2).map(|_| room.enter(local).unwrap()).collect();
+        let known: Vec<_> = (0..2).map(|_| limiter.enter(local).unwrap()).collect();
         for connection in &known {
             connection.set_known();
         }
-        let reserve = room.enter(local).unwrap();
+        let reserve = limiter.enter(local).unwrap();
         assert!(reserve.is_reserve());
         drop(known);
-        assert!(!room.enter(local).unwrap().is_reserve());
+        assert!(!limiter.enter(local).unwrap().is_reserve());
     }
 
     #[test]
     fn one_address_cannot_take_everything_but_this_machine_can() {
-        let room = room(10, 2);
+        let limiter = limiter(10, 2);
         let far = address("203.0.113.7");
-        let kept: Vec<_> = (0..2).map(|_| room.enter(far).unwrap()).collect();
-        assert_eq!(room.enter(far).unwrap_err(), Full::Peer);
+        let kept: Vec<_> = (0..2).map(|_| limiter.enter(far).unwrap()).collect();
+        assert_eq!(limiter.enter(far).unwrap_err(), Full::Peer);
         assert_eq!(
-            room.enter(address("::ffff:203.0.113.7")).unwrap_err(),
+            limiter.enter(address("::ffff:203.0.113.7")).unwrap_err(),
             Full::Peer,
             "the same address in its other form"
         );
-        room.enter(address("203.0.113.8")).unwrap();
+        limiter.enter(address("203.0.113.8")).unwrap();
         let local: Vec<_> = (0..5)
-            .map(|_| room.enter(address("::1")).unwrap())
+            .map(|_| limiter.enter(address("::1")).unwrap())
             .collect();
         assert_eq!(local.len(), 5);
         drop(kept);
-        room.enter(far).unwrap();
+        limiter.enter(far).unwrap();
     }
 
     #[test]
     fn a_flood_of_strangers_is_bounded() {
-        let room = room(100, usize::MAX);
+        let limiter = limiter(100, usize::MAX);
         let local = address("127.0.0.1");
         let mut kept = Vec::new();
         let rejected = (0..1_000)
-            .filter(|_| match room.enter(local) {
+            .filter(|_| match limiter.enter(local) {
                 Ok(connection) => {
                     kept.push(connection);
                     false
@@ -224,7 +224,7 @@ mod tests {
                 Err(_) => true,
             })
             .count();
-        assert_eq!(room.count(), kept.len());
+        assert_eq!(limiter.count(), kept.len());
         assert!(kept.len() <= 200, "{}", kept.len());
         assert_eq!(rejected + kept.len(), 1_000);
     }

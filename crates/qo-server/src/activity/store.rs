@@ -1,4 +1,4 @@
-//! Stores the counters of periods now and then, and takes them over when this process begins to serve.
+//! Stores the counters of periods periodically, and loads them when this process starts to serve.
 //!
 //! | what | requests |
 //! | --- | --- |
@@ -76,8 +76,8 @@ impl ActivityStore {
     }
 }
 
-/// Takes over the counters when this process begins to serve, and stores them now and then. Runs until it is dropped.
-pub(crate) async fn keep(app: &App) {
+/// Loads the counters when this process starts to serve, and stores them periodically. Runs until it is dropped.
+pub(crate) async fn save_periodically(app: &App) {
     let Some(store) = &app.activity_store else {
         return std::future::pending().await;
     };

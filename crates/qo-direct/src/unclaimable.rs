@@ -13,36 +13,37 @@ use qo_store::client::Tag;
 
 use super::lock;
 
-/// How long a task is left alone.
-const LEFT_FOR: Duration = Duration::from_mins(10);
-/// The maximum number of tasks that are left alone. At the limit, those whose time is over are dropped, or else all.
-const LEFT_MAX: usize = 100_000;
+/// How long a task is skipped.
+const SKIP_TIME: Duration = Duration::from_mins(10);
+/// The maximum number of skipped tasks. At the limit, the expired ones are dropped; if there are none, all are.
+const TASKS_MAX: usize = 100_000;
 /// A task whose swap was refused this often, although every read returned the same tag, can never be changed. A correct store refuses
 /// a swap only if the tag has changed.
 pub(super) const REFUSALS_MAX: u32 = 4;
 /// The maximum number of tasks whose refusals are counted.
 const REFUSED_MAX: usize = 10_000;
 
+/// The skipped tasks, and the refused swaps that make a task skipped.
 #[derive(Default)]
-pub(super) struct LeftAlone {
+pub(super) struct UnclaimableTasks {
     until: Mutex<BTreeMap<TaskId, Duration>>,
     refused: Mutex<BTreeMap<TaskId, (Tag, u32)>>,
 }
 
-impl LeftAlone {
-    /// Leaves a task alone from `now` on.
-    pub(super) fn leave(&self, id: TaskId, now: Duration) {
+impl UnclaimableTasks {
+    /// Skips a task from `now` on.
+    pub(super) fn add(&self, id: TaskId, now: Duration) {
         let mut until = lock(&self.until);
-        if until.len() >= LEFT_MAX {
+        if until.len() >= TASKS_MAX {
             until.retain(|_, until| *until > now);
-            if until.len() >= LEFT_MAX {
+            if until.len() >= TASKS_MAX {
                 until.clear();
             }
         }
-        until.insert(id, now + LEFT_FOR);
+        until.insert(id, now + SKIP_TIME);
     }
 
-    /// Whether a task is left alone.
+    /// Whether a task is skipped.
     pub(super) fn contains(&self, id: TaskId, now: Duration) -> bool {
         lock(&self.until).get(&id).is_some_and(|until| *until > now)
     }
@@ -72,23 +73,23 @@ mod tests {
 
     #[test]
     fn only_refusals_of_one_tag_count() {
-        let left = LeftAlone::default();
+        let tasks = UnclaimableTasks::default();
         let id = TaskId::from_random(1);
         for round in 0..20 {
-            assert!(!left.is_unswappable(id, &tag(&round.to_string())));
+            assert!(!tasks.is_unswappable(id, &tag(&round.to_string())));
         }
         for _ in 1..REFUSALS_MAX {
-            assert!(!left.is_unswappable(id, &tag("same")));
+            assert!(!tasks.is_unswappable(id, &tag("same")));
         }
-        assert!(left.is_unswappable(id, &tag("same")));
+        assert!(tasks.is_unswappable(id, &tag("same")));
     }
 
     #[test]
-    fn a_task_is_left_alone_for_a_while() {
-        let left = LeftAlone::default();
+    fn a_task_is_tried_again_after_a_while() {
+        let tasks = UnclaimableTasks::default();
         let id = TaskId::from_random(1);
-        left.leave(id, Duration::ZERO);
-        assert!(left.contains(id, Duration::from_mins(9)));
-        assert!(!left.contains(id, Duration::from_mins(10)));
+        tasks.add(id, Duration::ZERO);
+        assert!(tasks.contains(id, Duration::from_mins(9)));
+        assert!(!tasks.contains(id, Duration::from_mins(10)));
     }
 }
