@@ -26,10 +26,14 @@ fn collect(folder: &Path, only_files: bool, pages: &mut Vec<PathBuf>) {
         let is_output = path.ends_with("target") || path.ends_with("node_modules");
         if is_folder && !only_files && !is_output {
             collect(&path, false, pages);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
+        } else if is_page(&path) {
             pages.push(path);
         }
     }
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
 }
 
 /// The text of a page without its code blocks.
@@ -74,7 +78,7 @@ fn every_link_leads_to_a_file_and_a_heading() {
             };
             let place = format!("{link} in {}", page.display());
             assert!(root().join(&target).exists(), "{place}: no such file");
-            if !anchor.is_empty() && path.ends_with(".md") | path.is_empty() {
+            if !anchor.is_empty() && is_page(&target) {
                 let anchors = anchors(&target);
                 assert!(
                     anchors.iter().any(|known| known == anchor),
