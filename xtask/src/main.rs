@@ -13,6 +13,8 @@ mod library;
 mod man;
 mod metadata;
 mod mutants;
+#[cfg(test)]
+mod pages_tests;
 mod paint;
 mod repeat;
 mod root;

@@ -230,7 +230,7 @@ async fn gc(args: &BlobGcArgs, session: &mut Session) -> Result<(), Failure> {
     ))?;
     if report.missing > 0 {
         session.screen.warn(format_args!(
-            "the bytes of {} blobs are gone although nothing of qo deleted them",
+            "the bytes of {} blobs are gone although qo did not delete them",
             report.missing
         ));
     }

@@ -22,7 +22,7 @@ pub(super) async fn run(args: &DiscoverArgs, session: &mut Session) -> Result<()
     }
     if servers.is_empty() {
         screen.note(
-            "No server answered. Servers announce themselves if they are started with `qo serve --mdns`; --timeout waits longer.",
+            "No server responded. Servers announce themselves if they are started with `qo serve --mdns`; --timeout waits longer.",
         );
         return Ok(());
     }
