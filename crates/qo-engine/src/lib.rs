@@ -27,6 +27,7 @@ mod measurement;
 mod operation;
 mod partitioned;
 pub mod payload;
+pub mod search;
 pub mod sorted;
 pub mod watch;
 pub mod worker_records;

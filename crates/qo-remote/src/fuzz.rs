@@ -2,7 +2,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
-use qo_core::Json;
+use qo_core::{Json, Timestamp};
 use qo_engine::api::{SubmitRequest, WorkerInfo};
 use qo_engine::fuzz::{rewrite, round_trip};
 
@@ -33,7 +33,7 @@ pub fn wire_bodies(bytes: &[u8]) {
         assert_eq!(again.ok(), Some((id, operation)));
     }
     if let Some(body) = round_trip::<BulkBody>(bytes)
-        && let Ok(request) = body.into_request()
+        && let Ok(request) = body.into_request(Timestamp::MIN)
     {
         assert!(
             !request.filter.statuses.is_empty(),

@@ -34,6 +34,7 @@ mod leader;
 mod metrics;
 mod middleware;
 mod openapi;
+mod openapi_rules;
 mod response;
 mod response_room;
 mod routes;

@@ -10,6 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::middleware::Access;
+use crate::openapi_rules;
 use crate::routes::{
     self, blobs, bulk, cluster, events, health, jobs, limits, list, operation, pauses, query,
     queues, reference, schedules, settings, tasks, tokens, webhooks, work,
@@ -103,6 +104,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
 pub(crate) fn document_json() -> Value {
     let mut text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));
     mend(&mut text);
+    openapi_rules::add(&mut text);
     text
 }
 

@@ -163,6 +163,8 @@ pub use qo_engine::api::{
     WorkerInfo, WorkerRequest,
 };
 #[doc(inline)]
+pub use qo_engine::search::{InvalidTaskSearch, Search, TaskSearch};
+#[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};
 #[doc(inline)]
 pub use qo_store::probe::ProbeOptions;

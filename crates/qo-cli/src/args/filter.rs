@@ -33,12 +33,26 @@ pub struct FilterArgs {
     /// Only tasks with this text, ignoring case, in the last error or in an input of up to 64 KiB
     #[arg(long, value_name = "TEXT")]
     pub text: Option<qo::SearchText>,
+    /// Only tasks that match this search, such as 'type:mail*,sms -queue:bulk status:due since:2h'; `or` separates alternatives
+    #[arg(long, value_name = "SEARCH", long_help = SEARCH_HELP)]
+    pub search: Option<qo::Search>,
 }
+
+/// The search language in short.
+const SEARCH_HELP: &str = "\
+Only tasks that match this search. All conditions must hold; `or` separates alternatives:
+  type:mail*,sms         one of these types; also queue:, tag: and worker:. A star stands for the end of a name
+  -queue:bulk            not in this queue; also -type:, -tag:, -worker: and -status:
+  status:failed,due      one of these statuses; pending tasks are due or scheduled
+  since:2h until:5m      submitted within this time; also a date or a time
+  text:\"no route\"        with this text in the last error or the input
+  id:7f shard:7          with this beginning of the id
+An unknown field is an error.";
 
 impl FilterArgs {
     /// Converts to the library's filter. Ages are relative to `now`.
     pub fn to_filter(&self, now: Timestamp) -> TaskFilter {
-        TaskFilter {
+        let filter = TaskFilter {
             statuses: self.status.clone(),
             queue: self.queue.clone(),
             task_type: self.task_type.clone(),
@@ -48,6 +62,10 @@ impl FilterArgs {
             until: self.until.map(|until| until.resolve(now)),
             text: self.text.clone(),
             ..TaskFilter::default()
+        };
+        match &self.search {
+            Some(search) => filter.with_search(search.clone().at(now)),
+            None => filter,
         }
     }
 
@@ -61,6 +79,7 @@ impl FilterArgs {
             && self.since.is_none()
             && self.until.is_none()
             && self.text.is_none()
+            && self.search.is_none()
     }
 }
 

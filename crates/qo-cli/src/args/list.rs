@@ -19,6 +19,7 @@ Examples:
   qo list --status pending --sort due --limit 10
   qo list --sort attempts
   qo list --status failed --text 'connection refused'
+  qo list --search 'type:mail*,sms -queue:bulk since:2h or tag:vip'
 
 The newest tasks come first. Brokers and clusters keep an index for this order. Direct mode uses the times in generated ids; tasks with ids that
 callers chose come last. Other orders have no index: they sort the newest 1,000 tasks that match, and a note says if there are more.")]

@@ -61,7 +61,9 @@ pub(super) async fn purge(args: &PurgeArgs, session: &mut Session) -> Result<(),
         || filter.tag.is_some()
         || filter.shard.is_some()
         || filter.since.is_some()
-        || filter.text.is_some();
+        || filter.until.is_some()
+        || filter.text.is_some()
+        || filter.search.is_some();
     if args.older_than.is_some() && has_other_conditions {
         return Err(
             Failure::bad_input("--older-than can be combined with --status only")

@@ -290,3 +290,52 @@ fn the_history_names_who_ran_the_command() {
     let table = workspace.qo(&["history", &id]);
     assert!(table.assert(0).stdout.contains("ada@laptop"), "{table:#?}");
 }
+
+#[test]
+fn a_search_selects_exactly_what_it_says_and_an_unknown_field_is_refused() {
+    let workspace = Workspace::new();
+    let id = |words: &[&str]| {
+        let words: Vec<&str> = ["submit"].iter().chain(words).copied().collect();
+        workspace.qo(&words).assert(0).stdout.trim().to_owned()
+    };
+    let mail = id(&["--type", "mail.send", "--queue", "fast"]);
+    let bulk = id(&["--type", "mail.send", "--queue", "bulk"]);
+    let vip = id(&["--type", "report", "--queue", "bulk", "--tag", "vip"]);
+    let later = id(&["--type", "sms", "--queue", "fast", "--delay", "1h"]);
+    for (search, mut expected) in [
+        ("type:mail*,sms -queue:bulk", vec![&mail, &later]),
+        ("type:mail* queue:bulk or tag:vip", vec![&bulk, &vip]),
+        ("status:scheduled", vec![&later]),
+        ("-status:scheduled since:1h", vec![&mail, &bulk, &vip]),
+        ("until:1h", vec![]),
+    ] {
+        let result = workspace.qo(&["list", "--search", search, "--json"]);
+        let tasks = result.assert(0).lines("task");
+        let mut found: Vec<_> = tasks
+            .iter()
+            .map(|task| task["id"].as_str().unwrap())
+            .collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{search}");
+    }
+    for wrong in ["tpye:mail", "mail", "-id:7", "type:a type:b", "type:a or"] {
+        for command in ["list", "cancel", "errors"] {
+            workspace.qo(&[command, "--search", wrong]).assert(2);
+        }
+    }
+    let words = ["cancel", "--search", "type:mail* -queue:bulk", "--yes"];
+    workspace.qo(&words).assert(0);
+    for (task, expected) in [
+        (&mail, "cancelled"),
+        (&bulk, "pending"),
+        (&vip, "pending"),
+        (&later, "pending"),
+    ] {
+        assert_eq!(status(&workspace, task), expected);
+    }
+    for filter in [["--until", "1h"], ["--search", "type:a"]] {
+        let words = ["purge", "--older-than", "1d", filter[0], filter[1]];
+        workspace.qo(&words).assert(2);
+    }
+}

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use qo_core::{Pauses, QueueName, Shard, Status, Tag, Task, TaskId, TaskType, Timestamp};
 
 use crate::error::EngineError;
+use crate::search::TaskSearch;
 
 /// The beginning of the cursors of lists that show the newest tasks first.
 pub const NEWEST_CURSOR: &str = "newest-";
@@ -136,7 +137,7 @@ impl SearchText {
         text.to_lowercase().contains(&self.lower)
     }
 
-    fn matches(&self, task: &Task) -> bool {
+    pub(crate) fn matches(&self, task: &Task) -> bool {
         let error = task.last_error.as_deref();
         error.is_some_and(|error| self.is_in(error))
             || task
@@ -180,6 +181,8 @@ pub struct TaskFilter {
     pub order: TaskOrder,
     /// Has this text in its last error, or in its input if that is in the record (up to 64 KiB), in any case of letters.
     pub text: Option<SearchText>,
+    /// Matches this search. Set it with [`TaskFilter::with_search`], which also lets engines use their indexes.
+    pub search: Option<TaskSearch>,
 }
 
 impl TaskFilter {
@@ -201,6 +204,10 @@ impl TaskFilter {
             && self.since.is_none_or(|since| task.created_at >= since)
             && self.until.is_none_or(|until| task.created_at < until)
             && self.text.as_ref().is_none_or(|text| text.matches(task))
+            && self
+                .search
+                .as_ref()
+                .is_none_or(|search| search.matches(task))
     }
 }
 

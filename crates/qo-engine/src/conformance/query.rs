@@ -9,6 +9,7 @@ use qo_core::{Shard, Status, Task, TaskId};
 use super::context::{TestContext, failure, json, name};
 use crate::api::{SubmitRequest, TaskFilter, TaskOrder, TaskQuery};
 use crate::error::EngineError;
+use crate::search::Search;
 
 fn in_queue(ctx: &TestContext<'_>) -> TaskFilter {
     TaskFilter {
@@ -107,6 +108,7 @@ pub(super) async fn lists_by_every_filter(ctx: &TestContext<'_>) {
         let ids = list_ids(ctx, &by_tag).await;
         assert_eq!(ids, expected.into_iter().collect(), "{tag}");
     }
+    by_search(ctx, [&completed, &archived, &running, &tagged], &foreign).await;
     let mut by_shards = BTreeSet::new();
     for shard in Shard::all() {
         let by_shard = TaskFilter {
@@ -133,6 +135,48 @@ pub(super) async fn lists_by_every_filter(ctx: &TestContext<'_>) {
     assert!(list_ids(ctx, &until(future)).await.contains(&tagged.id));
     let earlier = list_ids(ctx, &until(tagged.created_at)).await;
     assert!(!earlier.contains(&tagged.id), "the end is not included");
+}
+
+/// Searches with alternatives, exclusions and beginnings of names, in both orders.
+async fn by_search(ctx: &TestContext<'_>, tasks: [&Task; 4], foreign: &Task) {
+    let [completed, archived, running, tagged] = tasks.map(|task| task.id);
+    let now = ctx.engine.now();
+    let (queue, other) = (&ctx.queue, &foreign.queue);
+    for (text, expected) in [
+        (format!("queue:{queue} -tag:red"), vec![completed, running]),
+        (format!("queue:{queue} tag:gre*,ro*"), vec![tagged]),
+        (format!("queue:{other},{queue}* tag:round"), vec![tagged]),
+        (
+            format!("queue:{other} or queue:{queue} tag:red"),
+            vec![foreign.id, tagged],
+        ),
+        (
+            format!("queue:{queue} status:due,archived"),
+            vec![tagged, archived],
+        ),
+        (
+            format!("queue:{queue} -status:due,completed"),
+            vec![running],
+        ),
+        (format!("queue:{queue} status:scheduled"), vec![]),
+        (format!("id:{running} queue:{queue}"), vec![running]),
+        (
+            format!("queue:{queue} since:1d"),
+            vec![completed, running, tagged],
+        ),
+        (format!("queue:{queue} until:1d"), vec![]),
+    ] {
+        for order in [TaskOrder::Id, TaskOrder::Newest] {
+            let filter = TaskFilter {
+                order,
+                ..TaskFilter::default()
+            };
+            let search: Search = text.parse().unwrap();
+            let filter = filter.with_search(search.at(now.plus_millis(60_000)));
+            let ids = list_ids(ctx, &filter).await;
+            assert_eq!(ids, expected.iter().copied().collect(), "{text}");
+        }
+    }
 }
 
 pub(super) async fn lists_page_by_page(ctx: &TestContext<'_>) {

@@ -6,6 +6,7 @@ use qo_engine::{BulkOperation, BulkRequest, EngineError};
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
+use super::query::{search_text, with_search};
 use super::{BATCH_MAX, REASON_MAX_BYTES, bounded, is_false};
 
 #[cfg(feature = "openapi")]
@@ -51,6 +52,14 @@ pub struct BulkFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub until: Option<Timestamp>,
+    /// With this text in its last error, or in its input if that has at most 64 KiB, in any case of letters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 256))]
+    pub text: Option<String>,
+    /// That match this search, as in `GET /v1/tasks`. All other fields must match, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 1024))]
+    pub search: Option<String>,
     /// These tasks, instead of those that match other fields; up to 1,000, and 100,000 in the background.
     #[serde(
         default,
@@ -61,24 +70,26 @@ pub struct BulkFilter {
     pub ids: Vec<TaskId>,
 }
 
-impl From<BulkFilter> for TaskFilter {
-    fn from(filter: BulkFilter) -> Self {
+impl BulkFilter {
+    fn into_filter(self, now: Timestamp) -> Result<TaskFilter, EngineError> {
         let mut statuses = Vec::new();
-        for status in filter.statuses {
+        for status in self.statuses {
             if !statuses.contains(&status) {
                 statuses.push(status);
             }
         }
-        Self {
+        let filter = TaskFilter {
             statuses,
-            queue: filter.queue,
-            task_type: filter.task_type,
-            tag: filter.tag,
-            shard: filter.shard,
-            since: filter.since,
-            until: filter.until,
-            ..Self::default()
-        }
+            queue: self.queue,
+            task_type: self.task_type,
+            tag: self.tag,
+            shard: self.shard,
+            since: self.since,
+            until: self.until,
+            text: self.text.as_deref().map(search_text).transpose()?,
+            ..TaskFilter::default()
+        };
+        with_search(filter, self.search.as_deref(), now)
     }
 }
 
@@ -114,8 +125,8 @@ pub struct BulkBody {
 }
 
 impl BulkBody {
-    /// The request without `dry_run`.
-    pub fn into_request(mut self) -> Result<BulkRequest, EngineError> {
+    /// The request without `dry_run`. Ages in a search are relative to `now`.
+    pub fn into_request(mut self, now: Timestamp) -> Result<BulkRequest, EngineError> {
         let bad_request = |detail: String| Err(EngineError::BadRequest(detail));
         if self.reason.as_ref().map_or(0, String::len) > REASON_MAX_BYTES {
             return bad_request(format!(
@@ -151,7 +162,8 @@ impl BulkBody {
         if !ids.is_empty() && self.filter != BulkFilter::default() {
             return bad_request("a filter with ids cannot have other fields".to_owned());
         }
-        let mut request = BulkRequest::new(self.operation).with_filter(self.filter.into());
+        let mut request =
+            BulkRequest::new(self.operation).with_filter(self.filter.into_filter(now)?);
         request.ids = ids;
         request.reason = self.reason;
         request.limit = self.limit;

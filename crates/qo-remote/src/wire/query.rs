@@ -8,6 +8,7 @@ use qo_engine::api::{
     InvalidSearch, NEWEST_CURSOR, SearchText, Stats, TaskFilter, TaskOrder, TaskPage, TaskQuery,
     VersionedTask,
 };
+use qo_engine::search::{InvalidTaskSearch, Search};
 use qo_engine::sorted::{ColumnOrder, SortColumn};
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,11 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 256))]
     pub text: Option<String>,
+    /// That match this search: conditions such as `type:mail*,sms -queue:bulk status:due since:2h`, with `or` between alternatives. All other
+    /// parameters must match, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 1024))]
+    pub search: Option<String>,
     /// The order. `newest` by default; with a cursor, the order of the list that it belongs to. `newest` and `id` continue page by page. The
     /// others sort the newest 1,000 tasks that match, and return the first of them, without a next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,6 +156,7 @@ impl ListQuery {
             sort: (filter.order == TaskOrder::Id).then_some(Sort::Id),
             reverse: None,
             text: filter.text.as_ref().map(|text| text.as_str().to_owned()),
+            search: filter.search.as_ref().map(ToString::to_string),
             fields: None,
             cursor: query.cursor.map(str::to_owned),
             limit: Some(query.limit.clamp(1, PAGE_MAX)),
@@ -170,6 +177,7 @@ impl ListQuery {
             ("since", text(self.since.as_ref())),
             ("until", text(self.until.as_ref())),
             ("text", self.text.clone()),
+            ("search", self.search.clone()),
             ("sort", self.sort.map(|_| "id".to_owned())),
             ("fields", self.fields.clone()),
             ("cursor", self.cursor.clone()),
@@ -181,13 +189,13 @@ impl ListQuery {
             .collect()
     }
 
-    /// The filter.
-    pub fn filter(&self) -> Result<TaskFilter, EngineError> {
+    /// The filter. Ages in a search are relative to `now`.
+    pub fn filter(&self, now: Timestamp) -> Result<TaskFilter, EngineError> {
         let statuses = match &self.status {
             None => Vec::new(),
             Some(text) => statuses_of(text.split(','))?,
         };
-        Ok(TaskFilter {
+        let filter = TaskFilter {
             statuses,
             queue: self.queue.clone(),
             task_type: self.task_type.clone(),
@@ -197,7 +205,9 @@ impl ListQuery {
             until: self.until,
             order: self.order(),
             text: self.text.as_deref().map(search_text).transpose()?,
-        })
+            search: None,
+        };
+        with_search(filter, self.search.as_deref(), now)
     }
 
     /// The order by a column, if the list is sorted by one.
@@ -246,6 +256,21 @@ impl ListQuery {
 pub(super) fn search_text(text: &str) -> Result<SearchText, EngineError> {
     text.parse()
         .map_err(|error: InvalidSearch| EngineError::BadRequest(format!("text: {error}")))
+}
+
+/// The filter with a search.
+pub(super) fn with_search(
+    filter: TaskFilter,
+    search: Option<&str>,
+    now: Timestamp,
+) -> Result<TaskFilter, EngineError> {
+    let Some(text) = search else {
+        return Ok(filter);
+    };
+    let search: Search = text
+        .parse()
+        .map_err(|error: InvalidTaskSearch| EngineError::BadRequest(format!("search: {error}")))?;
+    Ok(filter.with_search(search.at(now)))
 }
 
 fn statuses_of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Status>, EngineError> {
@@ -475,18 +500,30 @@ mod tests {
             until: Some(Timestamp::from_millis(1_763_238_850_456)),
             order: TaskOrder::Id,
             text: Some("no route".parse().unwrap()),
+            search: None,
         };
+        let search: Search = "worker:w-* or -queue:bulk since:2h".parse().unwrap();
+        let now = Timestamp::from_millis(1_763_238_860_000);
+        let filter = filter.with_search(search.at(now));
+        let later = now.plus_millis(5_000);
         let query = ListQuery::new(TaskQuery::first(&filter, 5_000).at(Some("c")));
-        assert_eq!(query.filter().unwrap(), filter);
+        let read = query.filter(later).unwrap();
+        assert_eq!(
+            read.search.as_ref().map(ToString::to_string),
+            filter.search.as_ref().map(ToString::to_string),
+            "an age is the same on the next page"
+        );
+        let search = filter.search.clone();
+        assert_eq!(TaskFilter { search, ..read }, filter);
         assert_eq!(query.limit().unwrap(), PAGE_MAX);
-        assert_eq!(query.pairs().len(), 11);
+        assert_eq!(query.pairs().len(), 12);
         let newest = TaskFilter {
             order: TaskOrder::Newest,
             ..TaskFilter::default()
         };
-        assert_eq!(ListQuery::default().filter().unwrap(), newest);
+        assert_eq!(ListQuery::default().filter(now).unwrap(), newest);
         let query = ListQuery::new(TaskQuery::first(&newest, 1));
-        assert_eq!(query.filter().unwrap(), newest);
+        assert_eq!(query.filter(now).unwrap(), newest);
         assert_eq!(query.pairs().len(), 1);
     }
 
@@ -497,7 +534,7 @@ mod tests {
                 cursor: Some(cursor.to_owned()),
                 ..ListQuery::default()
             };
-            query.filter().unwrap().order
+            query.filter(Timestamp::MIN).unwrap().order
         };
         assert_eq!(order("newest-1-2"), TaskOrder::Newest);
         assert_eq!(order("550e8400-e29b-41d4-a716-446655440000"), TaskOrder::Id);
@@ -512,7 +549,7 @@ mod tests {
             ..ListQuery::default()
         };
         for status in ["", "done", "failed,", "Failed"] {
-            assert!(query(status, 1).filter().is_err(), "{status}");
+            assert!(query(status, 1).filter(Timestamp::MIN).is_err(), "{status}");
         }
         for limit in [0, PAGE_MAX + 1] {
             assert!(query("failed", limit).limit().is_err());

@@ -34,7 +34,7 @@ pub(crate) async fn bulk(
     JsonBody(body): JsonBody<BulkBody>,
 ) -> ApiResult {
     let (dry_run, background) = (body.dry_run, body.background);
-    let mut request = body.into_request()?;
+    let mut request = body.into_request(app.now())?;
     request.actor.clone_from(&author.0);
     if let Some(to) = &request.to {
         caller.limits.check_target(to)?;

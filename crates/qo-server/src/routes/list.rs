@@ -39,7 +39,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> ApiResult {
-    let mut filter = query.filter()?;
+    let mut filter = query.filter(app.now())?;
     caller.limits.narrow_filter(&mut filter)?;
     let limit = query.limit()?;
     let fields = query.fields.as_deref().map(TaskFields::parse).transpose()?;

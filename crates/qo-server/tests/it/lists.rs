@@ -263,3 +263,78 @@ async fn a_sort_by_a_column_is_bounded() {
     assert_eq!(page["sorted"], json!({ "among": 1_000, "complete": false }));
     assert_eq!(page["tasks"].as_array().unwrap().len(), 5);
 }
+
+/// The path of a list with a search.
+fn searched(search: &str) -> String {
+    let escaped: String = search.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    format!("/v1/tasks?search={escaped}")
+}
+
+/// A search in a list and in a bulk operation selects the same tasks, and one that is not understood selects none.
+#[tokio::test]
+async fn searches_have_alternatives_exclusions_beginnings_and_times() {
+    let server = serve(config()).await;
+    let bodies = json!([
+        {"task_type": "mail.send", "queue": "fast", "omit_input": true},
+        {"task_type": "mail.send", "queue": "bulk", "omit_input": true},
+        {"task_type": "report", "queue": "bulk", "tags": ["vip"], "input": "no route"},
+        {"task_type": "sms", "queue": "fast", "delay_ms": 3_600_000},
+    ]);
+    let (_, results) = server.reply(api("POST", "/v1/tasks").json(&bodies)).await;
+    let ids: Vec<_> = (0..4)
+        .map(|index| results[index]["task"]["id"].clone())
+        .collect();
+    for (search, expected) in [
+        ("type:mail*,sms -queue:bulk", vec![0, 3]),
+        ("type:mail* queue:bulk or tag:vip", vec![1, 2]),
+        ("status:scheduled", vec![3]),
+        ("-status:scheduled", vec![0, 1, 2]),
+        ("text:\"NO ROUTE\"", vec![2]),
+        ("since:1h", vec![0, 1, 2, 3]),
+        ("until:1h", vec![]),
+        ("status:completed", vec![]),
+    ] {
+        let request = api("GET", format!("{}&sort=id", searched(search)));
+        let (status, page) = server.reply(request).await;
+        assert_eq!(status, 200, "{search}: {page}");
+        let mut found: Vec<_> = page["tasks"].as_array().unwrap().iter().collect();
+        found.sort_by_key(|task| ids.iter().position(|id| *id == task["id"]));
+        let found: Vec<_> = found.iter().map(|task| task["id"].clone()).collect();
+        let expected: Vec<_> = expected.iter().map(|index| ids[*index].clone()).collect();
+        assert_eq!(found, expected, "{search}");
+        let body = json!({"operation": "cancel", "filter": {"search": search}, "dry_run": true});
+        let (_, report) = server.reply(api("POST", "/v1/bulk").json(&body)).await;
+        assert_eq!(report["matched"], expected.len(), "{search}: {report}");
+    }
+    let path = format!("{}&sort=type", searched("-queue:bulk"));
+    let (_, page) = server.reply(api("GET", path)).await;
+    let types: Vec<_> = page["tasks"].as_array().unwrap().iter().collect();
+    let types: Vec<_> = types.iter().map(|task| &task["task_type"]).collect();
+    assert_eq!(types, ["mail.send", "sms"]);
+    let long = "a".repeat(1_025);
+    for wrong in [
+        "",
+        "tpye:x",
+        "oops",
+        "-text:x",
+        "type:a type:b",
+        "type:",
+        &long,
+    ] {
+        let request = api("GET", searched(wrong));
+        server.refused(request, 400, "bad_request").await;
+        let body = json!({"operation": "cancel", "filter": {"search": wrong}});
+        let request = api("POST", "/v1/bulk").json(&body);
+        server.refused(request, 400, "bad_request").await;
+    }
+    let body = json!({"operation": "cancel", "filter": {"search": "type:mail* -queue:bulk"}});
+    let (_, report) = server.reply(api("POST", "/v1/bulk").json(&body)).await;
+    assert_eq!(report["done"], 1, "{report}");
+    let (_, task) = server
+        .reply(api(
+            "GET",
+            format!("/v1/tasks/{}", ids[0].as_str().unwrap()),
+        ))
+        .await;
+    assert_eq!(task["status"], "cancelled");
+}

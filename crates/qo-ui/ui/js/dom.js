@@ -101,6 +101,7 @@ const ICONS = {
   workers: 'M4 4h12v8H4zM7 16h6M10 12v4',
   errors: 'M10 3l8 14H2zM10 8v4M10 14.5v.5',
   queues: 'M3 6l7-3 7 3-7 3zM3 10l7 3 7-3M3 14l7 3 7-3',
+  schedules: 'M10 3a7 7 0 1 0 0 14a7 7 0 0 0 0-14zM10 6v4l3 2',
   settings: 'M3 6h8M15 6h2M3 14h2M9 14h8M13 4v4M7 12v4',
   copy: 'M7 7h9v9H7zM4 13V4h9',
   refresh: 'M16 10a6 6 0 1 1-2-4.5M16 3v3.5h-3.5',

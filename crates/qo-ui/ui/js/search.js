@@ -1,4 +1,5 @@
-// Parsing of the search field.
+// The search field: its language, which is that of the server (`crates/qo-engine/src/search`). A server gets the search as text. On a bucket,
+// where there is no server, it is applied here. Both are tested with `tests/vectors/searches.json`.
 
 import { STATUSES } from './record/record.js';
 
@@ -9,6 +10,8 @@ const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard', '
 /** Qualifiers with names. They accept several names, separated by commas, and prefixes with a star. */
 const NAMES = ['type', 'queue', 'tag', 'worker'];
 const TEXT_MAX_BYTES = 256;
+const SEARCH_MAX_BYTES = 1024;
+const ALTERNATIVES_MAX = 16;
 const UNITS_MS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
 /**
@@ -18,14 +21,32 @@ const UNITS_MS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_0
  * apply to everything that matches.
  *
  * One plain name is a condition of its own, such as `query.type`, which sources can use. Alternatives and prefixes are in `query.any`, and
- * exclusions in `query.none`: lists of names and prefixes (`mail*`) by qualifier.
+ * exclusions in `query.none`: lists of names and prefixes (`mail*`) by qualifier. Whole searches with `or` between them are in
+ * `query.alternatives`, and `query.statuses` has the statuses of all of them.
  * @returns {{query: object, problems: string[]}} the query, and messages about invalid parts
  */
 export function parseSearch(text, now = Date.now()) {
-  const query = { statuses: [] };
   const problems = [];
+  if (new TextEncoder().encode(text).length > SEARCH_MAX_BYTES) problems.push(`a search has at most ${SEARCH_MAX_BYTES} bytes`);
+  const groups = [[]];
+  for (const part of text.matchAll(/(?:(-)?([a-z_]+):)(?:"([^"]*)"(?=\s|$)|(\S*))|(\S+)/gi)) {
+    if (part[5]?.toLowerCase() === 'or') groups.push([]);
+    else groups.at(-1).push(part);
+  }
+  if (groups.length === 1) return { query: conditionsOf(groups[0], problems, now), problems };
+  if (groups.some((parts) => parts.length === 0)) problems.push('or needs a condition before and after it');
+  if (groups.length > ALTERNATIVES_MAX) problems.push(`a search has at most ${ALTERNATIVES_MAX} alternatives`);
+  const alternatives = groups.map((parts) => conditionsOf(parts, problems, now));
+  const statuses = [...new Set(alternatives.flatMap((one) => one.statuses))];
+  if (statuses.length > 0 && alternatives.some((one) => one.statuses.length === 0)) problems.push('status: must be in every alternative, or in none');
+  return { query: { statuses, alternatives }, problems };
+}
+
+/** The conditions of one alternative. */
+function conditionsOf(parts, problems, now) {
+  const query = { statuses: [] };
   const given = new Set();
-  for (const [part, minus, qualifier, quoted, plain, bare] of text.matchAll(/(?:(-)?([a-z_]+):)(?:"([^"]*)"|(\S*))|(\S+)/gi)) {
+  for (const [part, minus, qualifier, quoted, plain, bare] of parts) {
     const value = quoted ?? plain ?? bare;
     const name = qualifier?.toLowerCase() ?? 'id';
     const known = minus ? `-${name}` : name;
@@ -67,7 +88,7 @@ export function parseSearch(text, now = Date.now()) {
   }
   if (query.id && query.shard && !query.id.startsWith(query.shard)) problems.push(`no id that starts with ${query.id} is in shard ${query.shard}`);
   if (query.since !== undefined && query.until !== undefined && query.since >= query.until) problems.push('since: must be before until:');
-  return { query, problems };
+  return query;
 }
 
 function addStatuses(query, problems, words, isExcluded) {
@@ -98,7 +119,8 @@ function addNames(query, problems, name, names, { minus, isQuoted }) {
 function timeOf(text, now) {
   const [, many, unit] = /^(\d{1,6})([smhdw])$/i.exec(text) ?? [];
   if (unit) return now - Number(many) * UNITS_MS[unit.toLowerCase()];
-  if (!/^\d{4}-\d\d-\d\d/.test(text)) return undefined;
+  // A time without a zone would be local to whoever looks at it.
+  if (!/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/i.test(text)) return undefined;
   const at = Date.parse(text);
   return Number.isFinite(at) ? at : undefined;
 }
@@ -112,10 +134,9 @@ export function combine(tab, shard, searched, sort) {
 const WORDS = { type: 'of type', queue: 'in queue', tag: 'with tag', worker: 'last run by worker' };
 const shown = ({ is, starts }) => is ?? `${starts}…`;
 
-/** A query in words, as it was understood: "failed tasks of type resize in queue bulk". */
-export function describe(query) {
-  const statuses = [...new Set(query.statuses ?? [])];
-  const conditions = [
+/** The conditions of a query in words. */
+function wordsOf(query) {
+  return [
     query.type && `of type ${query.type}`,
     query.queue && `in queue ${query.queue}`,
     query.tag && `with tag ${query.tag}`,
@@ -128,10 +149,44 @@ export function describe(query) {
     query.none?.status && `not ${query.none.status.join(' or ')}`,
     query.since !== undefined && `submitted since ${new Date(query.since).toISOString()}`,
     query.until !== undefined && `submitted before ${new Date(query.until).toISOString()}`,
+    query.alternatives && `(${query.alternatives.map((one) => (one.statuses.length > 0 ? describe(one) : wordsOf(one).join(' '))).join(', or ')})`,
   ].filter(Boolean);
+}
+
+/** A query in words, as it was understood: "failed tasks of type resize in queue bulk". */
+export function describe(query) {
+  const statuses = [...new Set(query.statuses ?? [])];
+  const conditions = wordsOf(query);
   if (statuses.length === 0 && conditions.length === 0) return 'all tasks of every status';
   const first = statuses.length > 0 ? `${statuses.join(' or ')} tasks` : 'tasks of every status';
   return [first, ...conditions].join(' ');
+}
+
+/** The conditions of a query that a server takes as parameters of their own. */
+const PARAMETERS = ['type', 'queue', 'tag', 'shard', 'text', 'since', 'until'];
+const quote = (value) => (/[\s,*]/.test(value) ? `"${value}"` : value);
+const written = (patterns) => patterns.map(({ is, starts }) => (is === undefined ? `${starts}*` : quote(is))).join(',');
+
+/** The search that a server must apply besides the parameters that a list has for single conditions; empty if there is nothing left to say. */
+export function serverSearch(query) {
+  const isSplit = (status) => status === 'due' || status === 'scheduled';
+  const status = query.statuses?.some(isSplit) ? [`status:${[...new Set(query.statuses)].join(',')}`] : [];
+  if (!query.alternatives) return [...status, ...rest(query)].join(' ');
+  return query.alternatives.map((one) => [
+    ...(one.statuses.length > 0 ? [`status:${one.statuses.join(',')}`] : status),
+    ...PARAMETERS.filter((name) => one[name] !== undefined).map((name) => `${name}:${typeof one[name] === 'number' ? new Date(one[name]).toISOString() : quote(one[name])}`),
+    ...rest(one),
+  ].join(' ')).join(' or ');
+}
+
+function rest({ worker, id, any = {}, none = {} }) {
+  return [
+    worker && `worker:${quote(worker)}`,
+    id && `id:${id}`,
+    ...NAMES.map((name) => any[name] && `${name}:${written(any[name])}`),
+    ...NAMES.map((name) => none[name] && `-${name}:${written(none[name])}`),
+    none.status && `-status:${none.status.join(',')}`,
+  ].filter(Boolean);
 }
 
 /** Whether a task matches a query. */
@@ -145,6 +200,7 @@ export function matches(query, task, now) {
   const fits = (value, pattern) => value !== undefined && (pattern.is === undefined ? value.startsWith(pattern.starts) : value === pattern.is);
   const hasOne = (name, patterns) => valuesOf[name].some((value) => patterns.some((pattern) => fits(value, pattern)));
   return (!query.statuses?.length || query.statuses.some(is))
+    && (!query.alternatives || query.alternatives.some((one) => matches(one, task, now)))
     && !query.none?.status?.some(is)
     && NAMES.every((name) => !query.any?.[name] || hasOne(name, query.any[name]))
     && NAMES.every((name) => !query.none?.[name] || !hasOne(name, query.none[name]))

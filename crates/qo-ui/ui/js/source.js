@@ -27,6 +27,7 @@
 //   act(kind, id, options)   replay, redrive, archive, unarchive, cancel, run_now or purge; returns the changed task
 //   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` also has a signal and onProgress
 //   submit(request)          submits a task and returns it
+//   takesGroups              whether a submitted task can have a group
 //   setPaused(target, paused, reason)  pauses or resumes `{ queue }` or `{ type }`
 //   queueSettings()          the settings of queues that have some, by name
 //   schedules()              the schedules, ordered by name

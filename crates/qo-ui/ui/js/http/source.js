@@ -1,14 +1,14 @@
 // A qo server as a source: the HTTP API under `/v1`, with change notifications.
 //
-// The server counts and filters. Conditions that its filter lacks (worker, prefix of an id, due or scheduled, alternatives, prefixes and exclusions of names) are applied here, page by
-// page, as for buckets. Lists leave out inputs, outputs and histories.
+// The server counts and filters. A server of an earlier version knows fewer conditions: the others are applied here, page by page, as for
+// buckets. Lists leave out inputs, outputs and histories.
 
 import { Counter } from '../counter.js';
 import { elements, fields } from '../json/scan.js';
 import { isTaskId } from '../record/keys.js';
 import { TaskRecord } from '../record/record.js';
 import { timesOf } from '../record/schedules.js';
-import { matches } from '../search.js';
+import { matches, serverSearch } from '../search.js';
 import { actOneByOne, SourceError } from '../source.js';
 import { readWorker } from '../s3/source.js';
 import { HttpClient } from './client.js';
@@ -18,6 +18,8 @@ import { SharedStream } from './stream.js';
 
 const PAGE_MAX = 1000;
 const EXAMINED_MAX = 2000;
+/** The requests for one page. Each of them lets the server compare up to 10,000 tasks, which may all not match. */
+const REQUESTS_MAX = 10;
 const STATS_MAX_AGE_MS = 5_000;
 /** The tasks of one bulk request: few enough to show progress and to stop in between. */
 const BULK = 200;
@@ -29,11 +31,9 @@ const MATCH_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'av
 const ROW_FIELDS = [...MATCH_FIELDS, 'priority', 'attempt', 'max_retries', 'retry_count', 'started_at', 'completed_at', 'lease_expires_at', 'progress', 'last_error', 'revision'];
 const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'worker_id', 'last_error', 'updated_at', 'created_at'];
 
-/** Whether the server knows all conditions of a query. */
-const isServerQuery = ({ worker, id, any, none, statuses = [] }) => !worker && !id && !any && !none && !statuses.includes('due') && !statuses.includes('scheduled');
-
 export class HttpSource {
   kind = 'http';
+  takesGroups = true;
   counter = new Counter();
   actions = ['replay', 'redrive', 'run_now', 'cancel', 'archive', 'unarchive', 'purge'];
   #client;
@@ -48,6 +48,7 @@ export class HttpSource {
   #takesIds = true;
   #counts = true;
   #sortsColumns = true;
+  #searches = true;
 
   constructor(connection) {
     this.connection = { ...connection, token: undefined };
@@ -117,18 +118,20 @@ export class HttpSource {
     }
     const tasks = [];
     let examined = 0;
+    let requests = 0;
     let next = cursor?.next;
-    if (options.column && this.#sortsColumns && isServerQuery(query)) {
+    if (options.column && this.#sortsColumns && (this.#searches || !serverSearch(query))) {
       const sorted = await this.#sortedPage(query, limit, options);
       if (sorted) return sorted;
     }
     do {
       const page = await this.#list(query, { cursor: next, limit: limit - tasks.length, fields: ROW_FIELDS, ...options });
       examined += page.tasks.length;
+      requests += 1;
       // The server has looked for the text, in fields that this list omits.
-      tasks.push(...page.tasks.filter((task) => matches({ ...query, text: undefined }, task, this.now())));
+      tasks.push(...(this.#searches ? page.tasks : page.tasks.filter((task) => matches({ ...query, text: undefined }, task, this.now()))));
       next = page.next;
-    } while (next && tasks.length < limit && examined < EXAMINED_MAX);
+    } while (next && tasks.length < limit && examined < EXAMINED_MAX && requests < REQUESTS_MAX);
     const isNewestFirst = tasks.length > 1 && tasks.every((task, index) => index === 0 || task.created_at <= tasks[index - 1].created_at);
     return { tasks, examined, order: isNewestFirst ? 'created' : 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
   }
@@ -309,8 +312,8 @@ export class HttpSource {
   async submit(request) {
     this.#requireWritable();
     const policy = request.retry_policy ? `,"retry_policy":${request.retry_policy}` : '';
-    const { task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags } = request;
-    const settings = JSON.stringify({ id: crypto.randomUUID(), task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags });
+    const { task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags, fairness_group } = request;
+    const settings = JSON.stringify({ id: crypto.randomUUID(), task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags, fairness_group });
     // The input is inserted byte for byte.
     const response = await this.#client.request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${request.input.trim()}}`);
     const submitted = new Map(fields(response));
@@ -430,12 +433,18 @@ export class HttpSource {
     if (sort) params.set('sort', sort);
     if (reverse) params.set('reverse', 'true');
     for (const name of ['since', 'until']) if (query[name] !== undefined) params.set(name, new Date(query[name]).toISOString());
+    const search = this.#searches ? serverSearch(query) : '';
+    if (search) params.set('search', search);
     const selects = this.#selectsFields;
     if (selects) params.set('fields', names.join(','));
     let text;
     try {
       text = await this.#client.request('GET', `/v1/tasks?${params}`);
     } catch (error) {
+      if (search && error.kind === 'bad_request' && /unknown field `search`/.test(error.message)) {
+        this.#searches = false;
+        return this.#list(query, { cursor, limit, fields: names, sort, reverse });
+      }
       if (!selects || error.kind !== 'bad_request' || !/\bfields\b/.test(error.message)) throw error;
       this.#selectsFields = false;
       return this.#list(query, { cursor, limit, fields: names });

@@ -117,7 +117,7 @@ export class Walk {
 
 /** Whether a query can be answered without reading records. */
 function isPlain(query) {
-  return !query.statuses?.length && !query.type && !query.queue && !query.tag && !query.worker && !query.text && !query.any && !query.none && query.since === undefined && query.until === undefined;
+  return !query.statuses?.length && !query.type && !query.queue && !query.tag && !query.worker && !query.text && !query.any && !query.none && !query.alternatives && query.since === undefined && query.until === undefined;
 }
 
 function taskPrefix(query) {

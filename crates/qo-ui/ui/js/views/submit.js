@@ -39,7 +39,8 @@ export async function submitCopy(app, task, kind) {
 }
 
 async function open(app, kind, task, input) {
-  const { title, hint } = KINDS[kind];
+  const { title, hint: rules } = KINDS[kind];
+  const hint = task.fairness_group && !app.source.takesGroups ? `${rules} The group ${task.fairness_group} is not kept: only a server, the command or a program can rank a task in its group.` : rules;
   const submitted = await dialog(title, (close) => {
     const status = h('div', { 'aria-live': 'polite' });
     const field = (name, label, value, attributes = {}) => h('label', { class: 'field' }, h('span', {}, label), h('input', { name, value: String(value), autocomplete: 'off', required: true, ...attributes }));
@@ -71,7 +72,8 @@ async function open(app, kind, task, input) {
         field('delay', 'Delay in seconds', 0, { type: 'number', min: 0, max: 31_536_000, step: 'any' }),
         field('max_retries', 'Retries', task.max_retries, { ...whole, max: RETRIES_MAX, ...ofQueue }),
         field('timeout_seconds', 'Timeout in seconds', task.timeout_seconds, { ...whole, min: 1, max: TIMEOUT_MAX_SECONDS, ...ofQueue }),
-        field('tags', 'Tags, separated by commas', task.tags.join(', '), { required: false })),
+        field('tags', 'Tags, separated by commas', task.tags.join(', '), { required: false }),
+        app.source.takesGroups && field('group', 'Group', task.fairness_group ?? '', { pattern: NAME, required: false, placeholder: 'such as a tenant' })),
       h('label', { class: 'field' }, h('span', {}, 'Input (JSON)'), h('textarea', { name: 'input', rows: 10, spellcheck: 'false', class: 'mono' }, input)),
       kind === 'edit' && h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'archive', checked: true }), 'Archive the failed task'),
       status,
@@ -122,6 +124,7 @@ function requestOf(values, task) {
     max_retries: numberOf(values.max_retries),
     retry_policy: task.retry_policy ? retryPolicyText(task.retry_policy) : undefined,
     tags: tagsOf(values.tags),
+    fairness_group: values.group || undefined,
     input: values.input,
   };
 }

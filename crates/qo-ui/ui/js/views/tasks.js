@@ -77,8 +77,8 @@ export class TasksView {
   }
 
   #isCounted() {
-    const { type, tag, worker, id, shard, text, any, none, since, until } = this.query;
-    return this.problems.length === 0 && !type && !tag && !worker && !id && !shard && !text && !any && !none && since === undefined && until === undefined;
+    const { type, tag, worker, id, shard, text, any, none, alternatives, since, until } = this.query;
+    return this.problems.length === 0 && !type && !tag && !worker && !id && !shard && !text && !any && !none && !alternatives && since === undefined && until === undefined;
   }
 
   #counts() {
@@ -233,7 +233,7 @@ export class TasksView {
 
   #empty() {
     if (this.page.next) {
-      return empty(`None of the ${plural(this.page.examined, 'task')} checked matches`, 'There is no index for this search, so each task must be read.',
+      return empty(this.page.examined > 0 ? `None of the ${plural(this.page.examined, 'task')} checked matches` : 'No task matches so far', 'There is no index for this search, so each task must be read.',
         h('p', {}, button('Continue', () => this.#turn(1), { kind: 'primary' })));
     }
     if (this.search || this.tab !== 'all' || this.shard) {

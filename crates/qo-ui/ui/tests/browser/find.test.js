@@ -109,6 +109,9 @@ for (const [name, open] of Object.entries(SOURCES)) {
     await page.locator('dialog input[name=tags]').fill('vip, from the form');
     await page.locator('dialog input[name=max_retries]').fill('7');
     await page.locator('dialog textarea').fill('{"n": 1.10}');
+    // On a bucket nobody ranks a task in its group, so the form does not ask for one.
+    assert.equal(await page.locator('dialog input[name=group]').count(), name === 'server' ? 1 : 0);
+    if (name === 'server') await page.locator('dialog input[name=group]').fill('tenant-7');
     await checkAccess(page, 'the submit form');
     await screenshot(page, `submit-${name}`);
     await inDialog(page, 'Submit');
@@ -117,6 +120,39 @@ for (const [name, open] of Object.entries(SOURCES)) {
     const id = (await page.evaluate(() => location.hash)).split('/').at(-1);
     const task = name === 'bucket' ? await stage.stored(id) : await server.api('GET', `/v1/tasks/${id}`);
     assert.deepEqual([task.queue, task.max_retries, task.tags], ['manual', 7, ['vip', 'from the form']]);
+    assert.equal(task.fairness_group, name === 'server' ? 'tenant-7' : undefined);
+    if (name === 'server') {
+      await shows(page, 'tenant-7', '.facts');
+      await page.getByRole('button', { name: 'Duplicate…' }).click();
+      assert.equal(await page.locator('dialog input[name=group]').inputValue(), 'tenant-7', 'a copy stays in the group');
+      await inDialog(page, 'Cancel');
+    }
+    await closePage(page);
+  });
+
+  test(`a search has alternatives, exclusions, beginnings of names and times on a ${name}`, async () => {
+    const page = await open('tasks');
+    const list = async () => (name === 'bucket' ? stage.tasks : (await server.api('GET', '/v1/tasks?limit=1000&status=pending,running,completed,failed,cancelled,archived')).tasks);
+    const ids = async () => (await page.locator('.id-cell').allInnerTexts()).sort();
+    const sees = async (search, choose) => {
+      await page.locator('#search').fill(search);
+      await page.locator('#search').press('Enter');
+      const expected = (await list()).filter(choose).map((task) => task.id).sort();
+      assert.ok(expected.length > 0 && expected.length <= 50, `${search}: ${expected.length} tasks fit on a page`);
+      await until(search, async () => JSON.stringify(await ids()) === JSON.stringify(expected));
+      if (name === 'server') assert.match(page.requests.at(-1).url, /search=/, 'the server searches');
+    };
+    const [one, two] = name === 'bucket' ? ['charge_card', 'resize_image'] : ['charge', 'notify'];
+    await sees(`type:${one} status:failed or type:${two.slice(0, 4)}* status:failed -tag:none`, (task) => [one, two].includes(task.task_type) && task.status === 'failed');
+    await sees(`type:${one.slice(0, 5)}* -status:completed,pending,cancelled,archived,running`, (task) => task.task_type === one && task.status === 'failed');
+    await sees('status:failed -queue:nothing since:3000d until:0s', (task) => task.status === 'failed');
+    if (name === 'server') await shows(page, 'Failed tasks not in queue nothing', '.selection');
+    for (const wrong of ['type:a or', 'or', 'type:a status:failed or type:b']) {
+      await page.locator('#search').fill(wrong);
+      await page.locator('#search').press('Enter');
+      await shows(page, 'No tasks are shown and no action is offered');
+      assert.equal(await page.getByRole('button', { name: /all…$/ }).count(), 0, wrong);
+    }
     await closePage(page);
   });
 

@@ -212,6 +212,19 @@ test('workers, queues and settings', async () => {
   await closePage(page);
 });
 
+test('every page has an icon, and the names of all pages fit a phone', async () => {
+  const page = await openDashboard(stage, { go: 'workers' });
+  await shows(page, 'worker-eu-1');
+  const shapes = await page.locator('.pages svg path').evaluateAll((paths) => paths.map((path) => path.getAttribute('d') ?? ''));
+  assert.equal(shapes.length, 7);
+  for (const shape of shapes) assert.match(shape, /^M\d/);
+  const [quiet, stop] = await Promise.all(['Quiet', 'Stop'].map((name) => page.getByRole('button', { name, exact: true }).first().boundingBox()));
+  assert.ok(stop.x - (quiet.x + quiet.width) >= 4, 'the buttons do not touch');
+  await page.setViewportSize({ width: 390, height: 800 });
+  assert.equal(await page.locator('.pages').evaluate((nav) => nav.scrollWidth - nav.clientWidth), 0, 'no name of a page is cut');
+  await closePage(page);
+});
+
 test('keyboard shortcuts reach every page', async () => {
   const page = await openDashboard(stage);
   await shows(page, 'Throughput');
