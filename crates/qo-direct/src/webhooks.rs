@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::transition::Submission;
+use qo_core::webhook::is_end;
 use qo_core::{DocumentKind, Rejection, Task, TaskId, Webhook, WebhookRules};
 use qo_engine::EngineError;
 use qo_engine::api::SubmitRequest;
@@ -46,7 +47,7 @@ pub(super) struct KnownWebhooks(Mutex<ParsedDocuments<WebhookRules>>);
 impl DirectEngine {
     /// Submits the deliveries of a task, if this change has ended it. Returns false if that failed: then somebody else must find the task.
     pub(super) async fn deliver_end(&self, before: &Task, after: &Task) -> bool {
-        if before.status.is_terminal() || !after.status.is_terminal() {
+        if !is_end(before.status, after.status) {
             return true;
         }
         match self.submit_deliveries(after).await {

@@ -5,6 +5,7 @@
 //! stored state.
 
 use qo_core::task::{Event, EventAction};
+use qo_core::webhook::is_end;
 use qo_core::{Action, Command, Status, Task};
 
 use crate::cause::cause_of;
@@ -73,6 +74,9 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
     let was = before.map(|before| before.status);
     task.status = event.to;
     task.op_id = event.op_id;
+    if was.is_some_and(|was| is_end(was, event.to)) {
+        task.completed_at = Some(event.at);
+    }
     if event.action == Some(EventAction::Redriven) {
         task.queue.clone_from(&stored.queue);
         task.idempotency_queue.clone_from(&stored.idempotency_queue);

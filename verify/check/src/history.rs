@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qo_core::{DocumentName, Limit, QueueSettings, TaskId};
+use qo_core::{DocumentName, Limit, QueueSettings, TaskId, WebhookRules};
 
 use crate::attempts::{self, Excuse};
 use crate::call::{Call, CallKind};
 use crate::fairness::TurnBound;
 use crate::life::{self, Conditions, Life, StoredVersion};
 use crate::promise::{Breaches, Promise};
-use crate::{amendments, counts, fairness, keys, limits, linearizability, ordering, settings};
+use crate::{
+    amendments, counts, fairness, keys, limits, linearizability, ordering, settings, webhooks,
+};
 
 /// A recorded history, after all faults stopped and the queue settled.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +28,9 @@ pub struct History<'a> {
     pub unreadable: &'a [(TaskId, String)],
     /// The limits, which were set before the first claim and did not change.
     pub limits: &'a [(DocumentName, Limit)],
-    /// The settings of the queue of all tasks, if they were set before the first submit and did not change.
+    /// The webhooks, which were defined before the first submit and did not change.
+    pub webhooks: &'a WebhookRules,
+    /// The settings of the queue of all tasks but deliveries, if they were set before the first submit and did not change.
     pub settings: Option<&'a QueueSettings>,
     /// How groups take turns, if they do, and neither limits nor ordering keys keep tasks from starting.
     pub turns: Option<TurnBound<'a>>,
@@ -89,6 +93,13 @@ impl History<'_> {
             let is_exact = self.conditions.counts_waiting;
             settings::check(settings, is_exact, self.calls, &lives, &mut breaches);
         }
+        webhooks::check(
+            self.webhooks,
+            &lives,
+            self.damaged,
+            self.conditions,
+            &mut breaches,
+        );
         self.check_ends(&lives, &mut breaches);
         Checked {
             breaches,

@@ -28,6 +28,7 @@ mod ordering;
 mod promise;
 mod recorder;
 mod settings;
+mod webhooks;
 
 pub use attempts::Excuse;
 pub use call::{Asked, Call, CallKind, CallerId, Reply, TaskView, reply_to};

@@ -12,6 +12,7 @@ use qo_core::{LeaseId, OpId, Status, Task, TaskId, Timestamp};
 use crate::call::CallKind;
 use crate::cause::{Cause, cause_of};
 use crate::group;
+use crate::webhooks::is_of_webhook;
 
 /// How far the clock of an undisturbed process may be from the store's.
 const CLOCK_TOLERANCE_MS: u64 = 2_500;
@@ -44,6 +45,8 @@ pub enum Step {
     Returned,
     /// The engine made a claim fail that was under way.
     Fenced,
+    /// The engine submitted it to notify a webhook of the end of another task.
+    Delivered,
 }
 
 impl fmt::Display for Step {
@@ -139,6 +142,8 @@ pub struct Conditions {
     pub clock_difference_ms: u64,
     /// The engine counts the waiting tasks of a queue exactly.
     pub counts_waiting: bool,
+    /// The end of a task and the deliveries of webhooks are stored together.
+    pub delivers_with_end: bool,
 }
 
 impl Conditions {
@@ -152,6 +157,7 @@ impl Conditions {
             purge_max: Duration::from_mins(3),
             clock_difference_ms: 3_000,
             counts_waiting: true,
+            delivers_with_end: true,
         }
     }
 }
@@ -245,7 +251,11 @@ fn step(
 ) -> Result<Step, String> {
     let Some(last) = last else {
         return if next.status == Status::Pending && next.revision == 1 && next.attempt == 0 {
-            Ok(Step::Call(CallKind::Submit))
+            Ok(if is_of_webhook(next) {
+                Step::Delivered
+            } else {
+                Step::Call(CallKind::Submit)
+            })
         } else {
             Err("does not begin with a submit".to_owned())
         };

@@ -140,9 +140,12 @@ fn stored_changes(life: &Life) -> Vec<Operation> {
     life.changes
         .iter()
         .filter(|change| match change.step {
-            Step::LeaseExpiry | Step::Expiry | Step::Amendment | Step::Returned | Step::Fenced => {
-                true
-            }
+            Step::LeaseExpiry
+            | Step::Expiry
+            | Step::Amendment
+            | Step::Returned
+            | Step::Fenced
+            | Step::Delivered => true,
             Step::Call(kind) => matches!(kind, CallKind::Claim | CallKind::Renew),
         })
         .filter_map(|change| {

@@ -53,7 +53,13 @@ fn check_waiting(
     lives: &BTreeMap<TaskId, Life>,
     breaches: &mut Breaches,
 ) {
-    let mut changes: Vec<&Change> = lives.values().flat_map(|life| &life.changes).collect();
+    // Deliveries are in a queue of their own.
+    let is_delivery = |life: &&Life| {
+        let first = life.changes.first();
+        first.is_some_and(|change| change.step == Step::Delivered)
+    };
+    let in_queue = lives.values().filter(|life| !is_delivery(life));
+    let mut changes: Vec<&Change> = in_queue.flat_map(|life| &life.changes).collect();
     changes.sort_by_key(|change| change.tick);
     let mut history = vec![Waiting {
         tick: 0,

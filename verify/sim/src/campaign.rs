@@ -11,7 +11,7 @@ use qo_store::wrap::{FaultKind, Operation};
 use crate::overload::overload;
 use crate::plan::Plan;
 use crate::reuse::reuse;
-use crate::run::{RunOutcome, run, schedules};
+use crate::run::{RunOutcome, run, schedules, turns};
 use crate::shrink::shrink;
 use crate::subject::Subject;
 
@@ -21,6 +21,8 @@ const REUSE_EVERY: u64 = 4;
 const SCHEDULES_EVERY: u64 = 4;
 /// One seed in this many also overloads a broker.
 const OVERLOAD_EVERY: u64 = 4;
+/// One seed in this many also lets two groups compete, where no process counts turns.
+const TURNS_EVERY: u64 = 8;
 /// The most lines of a trace in a report.
 const LINES_MAX: usize = 400;
 
@@ -172,7 +174,8 @@ pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> RunOutcome {
     outcome
 }
 
-/// Runs the special scenarios of a seed, and adds what is wrong to the outcome: ids and keys that are used again, schedules, and an overload.
+/// Runs the special scenarios of a seed, and adds what is wrong to the outcome: ids and keys that are used again, schedules, an overload, and
+/// groups that take turns.
 pub fn add_special(outcome: &mut RunOutcome, subject: &Arc<dyn Subject>) {
     let seed = outcome.plan.seed;
     if seed.is_multiple_of(REUSE_EVERY) && subject.drops_finished() {
@@ -184,6 +187,9 @@ pub fn add_special(outcome: &mut RunOutcome, subject: &Arc<dyn Subject>) {
     }
     if seed % OVERLOAD_EVERY == OVERLOAD_EVERY / 2 && subject.admits_submits() {
         outcome.found.0.extend(overload(subject, seed).found.0);
+    }
+    if seed % TURNS_EVERY == 3 && subject.turns_max().is_none() {
+        outcome.found.0.extend(turns(subject, seed).0);
     }
 }
 

@@ -70,6 +70,7 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
         unreadable: evidence.unreadable,
         limits: &limits,
         settings: settings.as_ref(),
+        webhooks: &evidence.plan.webhook_rules(),
         turns: (evidence.subject.turns_max())
             .filter(|_| evidence.plan.has_groups())
             .map(|turns_max| TurnBound {
@@ -82,6 +83,7 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
             // The life of a damaged task ends with the damage, and the queue still counts it.
             counts_waiting: evidence.subject.admits_submits()
                 && !evidence.plan.has(FaultKind::CorruptObject),
+            delivers_with_end: evidence.subject.groups_changes(),
             clock_difference_ms: if punctual { 3_000 } else { 65_000 },
             ..Conditions::strict()
         },

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use qo_broker::BrokerConfig;
+use qo_core::{Json, Webhook, WebhookRules};
 
 use crate::faults::{FaultKind, SIMULATED, strikes_requests};
 use crate::random::Random;
@@ -93,6 +94,13 @@ const CROWDED_TASKS: u64 = 40;
 /// The seeds, by their remainder, in which operators move tasks to another queue and back. They have limits or unique keys.
 const REDRIVEN: (u64, [u64; 4]) = (32, [16, 19, 21, 31]);
 
+/// The seeds, by their remainder, in which a webhook is notified of the ends of tasks. One in five has no faults; the others have settings, limits
+/// or ordering keys.
+const NOTIFIED: (u64, [u64; 5]) = (32, [17, 23, 26, 27, 30]);
+
+/// The seeds, by their remainder, whose workers serve one type each. They have limits and a backlog.
+const SPECIALISED: (u64, [u64; 2]) = (32, [21, 27]);
+
 /// The seeds, by their remainder, in which the queue has settings.
 const SETTLED: (u64, [u64; 3]) = (16, [1, 4, 14]);
 
@@ -115,6 +123,40 @@ impl Plan {
     /// Whether operators move tasks to another queue and back.
     pub fn has_redrives(&self) -> bool {
         let (modulus, remainders) = REDRIVEN;
+        remainders.contains(&(self.seed % modulus))
+    }
+
+    /// The webhooks that exist from the start, by their names and documents. The seed alone decides, as for ordering keys.
+    pub fn webhooks(&self) -> Vec<(&'static str, &'static str)> {
+        let (modulus, remainders) = NOTIFIED;
+        if !remainders.contains(&(self.seed % modulus)) {
+            return Vec::new();
+        }
+        vec![
+            (
+                "ends",
+                r#"{"url":"https://example.org/","events":["completed","failed","cancelled"]}"#,
+            ),
+            (
+                "images",
+                r#"{"url":"https://example.org/","events":["failed"],"task_types":["image"]}"#,
+            ),
+        ]
+    }
+
+    /// The webhooks, as the rules read them.
+    pub fn webhook_rules(&self) -> WebhookRules {
+        let read = self.webhooks().into_iter().filter_map(|(name, body)| {
+            let webhook = Webhook::parse(&Json::parse(body).ok()?).ok()?;
+            Some((name.parse().ok()?, webhook))
+        });
+        read.collect()
+    }
+
+    /// Whether each worker serves only one of the types. Then a task whose claim is under way is not what another worker claims next: a worker
+    /// that is suspended in the middle of a claim finds its task unchanged, and others have used its slots.
+    pub fn has_specialists(&self) -> bool {
+        let (modulus, remainders) = SPECIALISED;
         remainders.contains(&(self.seed % modulus))
     }
 

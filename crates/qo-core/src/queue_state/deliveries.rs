@@ -5,7 +5,7 @@ use crate::document::DocumentKind;
 use crate::id::{OpId, TaskId};
 use crate::task::Status;
 use crate::time::Timestamp;
-use crate::webhook::{Webhook, WebhookRules};
+use crate::webhook::{Webhook, WebhookRules, is_end};
 
 /// The webhooks, and the tasks that the current command has ended.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Webhooks {
 impl Webhooks {
     /// Remembers a task that has ended, if there are webhooks at all.
     pub(super) fn record_end(&mut self, id: TaskId, before: Status, after: Status) {
-        if after.is_terminal() && !before.is_terminal() && !self.rules.is_empty() {
+        if is_end(before, after) && !self.rules.is_empty() {
             self.ended.push(id);
         }
     }

@@ -114,6 +114,13 @@ impl std::str::FromStr for WebhookEvent {
     }
 }
 
+/// Whether a change of status is an end that webhooks are notified of. A failed task that stops its ordering key ends once more if it is
+/// cancelled; to archive a task, or to bring it back, is no end.
+pub fn is_end(before: Status, after: Status) -> bool {
+    let is_first = !before.is_terminal() && after.is_terminal();
+    is_first || (before, after) == (Status::Failed, Status::Cancelled)
+}
+
 /// The key with which notifications are signed, as text. It is not printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -405,6 +412,16 @@ mod tests {
         assert!(Webhook::parse(&body).is_err());
         let stored = Webhook::read(&body).unwrap();
         assert_eq!(stored.to_json().unwrap().as_str(), text);
+    }
+
+    #[test]
+    fn an_archived_task_does_not_end_again() {
+        assert!(is_end(Status::Running, Status::Completed));
+        assert!(is_end(Status::Pending, Status::Cancelled));
+        assert!(is_end(Status::Failed, Status::Cancelled));
+        assert!(!is_end(Status::Running, Status::Pending));
+        assert!(!is_end(Status::Completed, Status::Archived));
+        assert!(!is_end(Status::Archived, Status::Cancelled));
     }
 
     #[test]

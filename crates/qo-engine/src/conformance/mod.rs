@@ -197,6 +197,7 @@ const CHECKS: &[(&str, Check)] = checks![
     fairness::gives_groups_turns_by_their_weights,
     webhooks::submits_a_delivery_for_each_end,
     webhooks::delivers_the_end_of_a_task_that_killed_its_worker,
+    webhooks::delivers_the_cancel_of_a_task_that_stops_its_key,
     webhooks::refuses_invalid_webhooks,
     rejections::reports_an_unknown_task_as_not_found,
     rejections::rejects_out_of_bounds_values,

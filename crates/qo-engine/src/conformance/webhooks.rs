@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use qo_core::task::{OnFailure, OrderingRule};
 use qo_core::transition::FailureKind;
 use qo_core::webhook::delivery::{self, Delivery, EndedTask, Notification};
 use qo_core::{DocumentId, DocumentKind, Status, Task, TaskId};
@@ -138,6 +139,29 @@ pub(super) async fn delivers_the_end_of_a_task_that_killed_its_worker(ctx: &Test
         })
         .await;
     assert_eq!(found.1.event, "task.failed");
+}
+
+/// A failed task that stops its ordering key ends once more when it is cancelled.
+pub(super) async fn delivers_the_cancel_of_a_task_that_stops_its_key(ctx: &TestContext<'_>) {
+    if set_webhook(ctx, r#"["cancelled"]"#).await.is_none() {
+        return;
+    }
+    let mut request = ctx.submit_request();
+    request.ordering = Some(OrderingRule {
+        key: name("stops"),
+        on_failure: OnFailure::Stop,
+    });
+    let task = ctx.submit(request).await;
+    let (_, lease) = ctx.claim_one().await;
+    let error = failure(FailureKind::Permanent, "no such user");
+    ctx.engine.fail(task.id, lease, error).await.unwrap();
+    assert!(deliveries(ctx).await.is_empty());
+    ctx.engine.cancel(task.id, None).await.unwrap();
+    let found = deliveries(ctx).await;
+    assert_eq!(found[&task.id].1.event, "task.cancelled");
+    // Whoever repairs the end of a task finds this delivery.
+    ctx.harness.maintain().await;
+    assert_eq!(deliveries(ctx).await.len(), 1);
 }
 
 pub(super) async fn refuses_invalid_webhooks(ctx: &TestContext<'_>) {

@@ -16,3 +16,4 @@ mod redrive;
 mod scene;
 mod settings;
 mod uniqueness;
+mod webhooks;

@@ -11,7 +11,7 @@ use qo_core::task::encode;
 use qo_core::transition::submit;
 use qo_core::{
     Action, Command, DocumentName, Jitter, Json, LeaseId, Limit, OpId, Payload, QueueSettings,
-    Submission, Task, TaskId, Timestamp,
+    Submission, Task, TaskId, Timestamp, WebhookRules,
 };
 
 pub(crate) const WORKER: &str = "w";
@@ -71,6 +71,7 @@ pub(crate) struct Scene {
     pub(crate) unreadable: Vec<(TaskId, String)>,
     pub(crate) limits: Vec<(DocumentName, Limit)>,
     pub(crate) settings: Option<QueueSettings>,
+    pub(crate) webhooks: WebhookRules,
     /// The most turns of a group, if groups take turns, and when new rounds begin.
     pub(crate) turns: Option<(u32, Vec<u64>)>,
     pub(crate) conditions: Conditions,
@@ -134,6 +135,7 @@ impl Scene {
             unreadable: Vec::new(),
             limits: Vec::new(),
             settings: None,
+            webhooks: WebhookRules::default(),
             turns: None,
             conditions: Conditions {
                 renewals_once: true,
@@ -200,6 +202,7 @@ impl Scene {
             unreadable: &self.unreadable,
             limits: &self.limits,
             settings: self.settings.as_ref(),
+            webhooks: &self.webhooks,
             turns: self
                 .turns
                 .as_ref()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use qo_check::Recorder;
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
+use qo_core::webhook::delivery;
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, WorkerId};
 use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
@@ -34,6 +35,8 @@ pub struct Caller {
     pub journal: Arc<Journal>,
     /// The queues that it claims from.
     pub queues: Vec<QueueName>,
+    /// The types that it claims.
+    pub types: Vec<&'static str>,
     dice: Mutex<Random>,
 }
 
@@ -57,6 +60,7 @@ impl Caller {
             runtime,
             journal: Arc::clone(journal),
             queues: vec![QueueName::default()],
+            types: TYPES.to_vec(),
             dice: Mutex::new(dice),
         }
     }
@@ -65,6 +69,22 @@ impl Caller {
     #[must_use]
     pub fn with_elsewhere(mut self) -> Self {
         self.queues.extend(ELSEWHERE.parse::<QueueName>());
+        self
+    }
+
+    /// Also claims the deliveries of webhooks.
+    #[must_use]
+    pub fn with_deliveries(mut self) -> Self {
+        self.queues.extend(delivery::QUEUE.parse::<QueueName>());
+        self.types.push(delivery::TASK_TYPE);
+        self
+    }
+
+    /// Claims only one of the types of tasks that clients submit.
+    #[must_use]
+    pub fn as_specialist(mut self, number: u64) -> Self {
+        let spared = TYPES[usize::from(number.is_multiple_of(2))];
+        self.types.retain(|name| *name != spared);
         self
     }
 
@@ -93,7 +113,9 @@ impl Caller {
         let request = ClaimRequest {
             worker: self.worker.clone(),
             queues: self.queues.clone(),
-            types: TYPES.iter().filter_map(|name| name.parse().ok()).collect(),
+            types: (self.types.iter())
+                .filter_map(|name| name.parse().ok())
+                .collect(),
             shards: Vec::new(),
             max,
             wait_ms,

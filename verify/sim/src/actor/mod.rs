@@ -13,6 +13,9 @@ pub(crate) use self::worker::worker;
 
 use qo_core::Json;
 
+/// How many attempts of a delivery may fail.
+pub(crate) const DELIVERY_TRIES: u32 = 2;
+
 /// A unique payload that is too large for a record.
 pub(crate) fn large(mark: u64) -> Json {
     json(format!("\"{mark:016x}{}\"", "x".repeat(66_000)))

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use qo::{Context, Queue, TaskError, TaskHandler, Worker};
 use qo_core::Json;
+use qo_core::webhook::delivery;
 
-use super::{Caller, TYPES, large, small};
+use super::{Caller, DELIVERY_TRIES, large, small};
 use crate::faults::Trouble;
 
 /// The number of tasks that it runs at once.
@@ -30,7 +31,8 @@ impl TaskHandler for Stumbling {
     async fn handle(&self, _input: Json, context: Context) -> Result<Option<Json>, TaskError> {
         let caller = &self.caller;
         caller.sleep(caller.millis(0, 2_000)).await;
-        if self.trouble.is_over() {
+        let is_late = self.task_type == delivery::TASK_TYPE && context.attempt() > DELIVERY_TRIES;
+        if self.trouble.is_over() || is_late {
             return Ok(Some(small(caller.below(1_000))));
         }
         match caller.below(12) {
@@ -77,19 +79,19 @@ pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
         caller: Arc::clone(&caller),
         trouble: Arc::clone(&trouble),
     };
-    let worker = Worker::builder(queue)
+    let mut worker = Worker::builder(queue)
         // Schedules have runs of their own.
         .no_schedules()
         .id(caller.worker.as_str())
         .queues(caller.queues.iter().map(ToString::to_string))
         .concurrency(CONCURRENCY)
         .shutdown_deadline(caller.millis(1_000, 40_000))
-        .handler(handler(TYPES[0]))
-        .handler(handler(TYPES[1]))
         .handlers_in_runtime()
-        .no_maintenance()
-        .build();
-    let Ok(worker) = worker else { return };
+        .no_maintenance();
+    for task_type in &caller.types {
+        worker = worker.handler(handler(*task_type));
+    }
+    let Ok(worker) = worker.build() else { return };
     let stops_after = (caller.below(2) == 0).then(|| caller.millis(5_000, 120_000));
     let stop = async {
         match stops_after {

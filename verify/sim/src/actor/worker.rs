@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use qo_core::Task;
 use qo_core::transition::FailureKind;
+use qo_core::webhook::delivery::is_delivery;
 use qo_engine::api::WorkerInfo;
 
-use super::{Caller, large, small};
+use super::{Caller, DELIVERY_TRIES, large, small};
 use crate::faults::Trouble;
 
 /// The longest run of a handler without faults.
@@ -65,7 +66,9 @@ async fn handle(caller: &Caller, trouble: &Trouble, task: &Task) {
         let _ = caller.fail(task, FailureKind::Retryable).await;
         return;
     }
-    if trouble.is_over() {
+    // The delays of a delivery grow to hours, so it must not fail too often.
+    let is_late = is_delivery(&task.task_type) && task.attempt > DELIVERY_TRIES;
+    if trouble.is_over() || is_late {
         end_well(caller, task).await;
         return;
     }

@@ -92,6 +92,15 @@ impl Stage {
         if self.plan.has_redrives() {
             caller = caller.with_elsewhere();
         }
+        let number = slot.strip_prefix('w').and_then(|text| text.parse().ok());
+        if let Some(number) = number
+            && self.plan.has_specialists()
+        {
+            caller = caller.as_specialist(number);
+        }
+        if !self.plan.webhooks().is_empty() {
+            caller = caller.with_deliveries();
+        }
         self.doom(process, name, &mut dice, 1);
         self.spawn(Arc::clone(self).storms_of_a_process(process, name.to_owned()));
         Some((process, Arc::new(caller), running))

@@ -12,9 +12,11 @@ mod lives;
 mod recovery;
 mod schedules;
 mod storms;
+mod turns;
 mod verdict;
 
 pub use schedules::schedules;
+pub use turns::turns;
 
 pub(crate) use self::verdict::excuse;
 
@@ -203,16 +205,21 @@ impl Stage {
         self.tidy().await;
     }
 
-    /// Writes the limits and the settings of the plan, before anything is submitted.
+    /// Writes the limits, the webhooks and the settings of the plan, before anything is submitted.
     async fn write_documents(&self) {
         let limits = self.plan.task_limits().into_iter();
         let limits = limits.filter_map(|(name, body)| {
             let (kind, name) = (DocumentKind::Limits, name.parse().ok()?);
             Some((DocumentId { kind, name }, body))
         });
+        let webhooks = self.plan.webhooks().into_iter();
+        let webhooks = webhooks.filter_map(|(name, body)| {
+            let (kind, name) = (DocumentKind::Webhooks, name.parse().ok()?);
+            Some((DocumentId { kind, name }, body))
+        });
         let settings = (self.plan.queue_settings())
             .map(|body| (QueueSettings::document_id(&QueueName::default()), body));
-        let documents: Vec<_> = limits.chain(settings).collect();
+        let documents: Vec<_> = limits.chain(webhooks).chain(settings).collect();
         if documents.is_empty() {
             return;
         }

@@ -191,6 +191,24 @@ impl Stage {
         }
     }
 
+    /// The ends of tasks of which no webhook is notified yet.
+    fn undelivered(&self) -> Vec<String> {
+        let rules = self.plan.webhook_rules();
+        if rules.is_empty() {
+            return Vec::new();
+        }
+        let records = self.subject.records(&self.bucket);
+        let newest = self.subject.newest(&self.bucket).into_values();
+        let tasks = newest.filter_map(|written| decode(&written.body?).ok());
+        let due = tasks.flat_map(|task| {
+            let deliveries = rules.deliveries(&task).into_iter();
+            deliveries.map(move |delivery| (task.id, delivery.id))
+        });
+        due.filter(|(_, delivery)| !records.contains_key(delivery))
+            .map(|(task, _)| format!("the end of {task} is not delivered"))
+            .collect()
+    }
+
     /// The unfinished tasks, except those that cannot finish.
     fn unfinished(&self) -> Vec<String> {
         let full: BTreeSet<TaskId> = self
@@ -208,6 +226,7 @@ impl Stage {
                 unfinished.push(format!("{id} is {}", task.status));
             }
         }
+        unfinished.extend(self.undelivered());
         unfinished
     }
 }

@@ -16,4 +16,5 @@ mod reuse;
 mod schedules;
 mod small_scope;
 mod store;
+mod turns;
 mod waiting;

@@ -85,6 +85,7 @@ pub(super) async fn check(
         settings: None,
         limits: &limits,
         turns: None,
+        webhooks: &WebhookRules::default(),
         conditions: Conditions {
             punctual: tolerance != Tolerance::WrongClocks,
             renewals_once: true,
