@@ -275,7 +275,7 @@ impl TaskFilter {
                 // A text that is no name stays a condition of the search, which then matches nothing.
                 match field {
                     Field::Type => {
-                        self.task_type = self.task_type.take().or(named::<TaskType>(name))
+                        self.task_type = self.task_type.take().or(named::<TaskType>(name));
                     }
                     Field::Queue => self.queue = self.queue.take().or(named::<QueueName>(name)),
                     Field::Tag => self.tag = self.tag.take().or(named::<Tag>(name)),
