@@ -120,8 +120,6 @@ fn bound_numbers(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn the_rules_are_in_the_document() {
         let document = crate::openapi::document_json();

@@ -58,7 +58,7 @@ fn a_planted_bug_in_the_rules_is_found() {
 fn a_planted_bug_in_the_steps_is_found() {
     let scope = steps::Scope {
         mishap: Mishap::Zombie,
-        // Both workers are about to write a lease when twelve requests have been served.
+        // Both workers are claiming, or have just claimed, when twelve requests have been served.
         skip: 12,
         depth: 6,
         runs_max: 20_000,

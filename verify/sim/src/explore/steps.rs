@@ -38,6 +38,9 @@ const ROUNDS_MAX: u32 = 60;
 /// A run with more choices than this is considered endless.
 const CHOICES_MAX: usize = 2_000;
 
+/// The documents of all kinds.
+const DOCUMENTS: &str = "meta/settings";
+
 /// The one fault of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mishap {
@@ -82,12 +85,19 @@ enum Next {
 }
 
 impl Mishap {
-    /// Objects that nobody writes while there are choices: no worker registers and no queue is paused, and only a monitor schedules a retry.
+    /// Objects that nobody writes while there are choices: no worker registers, no queue is paused, there are no limits, webhooks or settings,
+    /// and only a monitor schedules a retry.
     /// A read of them commutes with every other request. [`Play::finish`] checks that they were not written.
     fn constant(self) -> &'static [&'static str] {
         match self {
-            Self::Death => &[WORKERS_PREFIX, ROSTER_KEY, QUEUES_KEY, LATER_PREFIX],
-            Self::Zombie => &[WORKERS_PREFIX, ROSTER_KEY, QUEUES_KEY],
+            Self::Death => &[
+                WORKERS_PREFIX,
+                ROSTER_KEY,
+                QUEUES_KEY,
+                DOCUMENTS,
+                LATER_PREFIX,
+            ],
+            Self::Zombie => &[WORKERS_PREFIX, ROSTER_KEY, QUEUES_KEY, DOCUMENTS],
         }
     }
 }
@@ -100,7 +110,11 @@ fn is_no_choice(request: &str, constant: &[&str]) -> bool {
     let mut words = request.split(' ');
     let is_read = matches!(words.next(), Some("GET" | "LIST"));
     let target = words.next().unwrap_or_default();
-    is_hint || (is_read && constant.contains(&target))
+    let is_constant = constant.iter().any(|key| {
+        let rest = target.strip_prefix(key);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    });
+    is_hint || (is_read && is_constant)
 }
 
 /// Tries every order. Returns the first violation with the choices that lead to it and the trace.

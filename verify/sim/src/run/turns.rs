@@ -1,8 +1,8 @@
 //! Groups that take turns in an engine without a common count of turns, without faults.
 //!
 //! One process has submitted a long backlog of a large group. Workers begin with it, and another process submits a task of a small group now and
-//! then. In direct mode a worker first takes what it has listed, for at most five seconds. So a task of the small group starts within that time, the time
-//! that a task runs, and a few requests, however long the backlog is.
+//! then. In direct mode a worker first takes what it has listed, for at most five seconds. So a task of the small group starts within that time,
+//! the time that a task runs, and a few requests, however long the backlog is.
 //!
 //! Under faults nothing like that holds: a worker that is suspended keeps the tasks that are meant for it, and a late or lost write of the index
 //! delays a task by any time.

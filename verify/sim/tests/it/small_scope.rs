@@ -10,11 +10,11 @@ use qo_sim::subject::{Direct, Subject};
 const RULES_DEPTH: usize = 9;
 
 fn scope(mishap: Mishap) -> steps::Scope {
-    // A death may come before anything else. Leases cannot run out before there are any: both workers are about to write theirs
-    // when twelve requests have been served.
+    // A death may come anywhere: no run has as many choices as this. Leases cannot run out before there are any: both workers are about to
+    // write theirs when ten requests have been served. A monitor beside both workers multiplies the states by six with every two requests.
     let (skip, depth) = match mishap {
-        Mishap::Death => (0, 16),
-        Mishap::Zombie => (12, 6),
+        Mishap::Death => (0, 60),
+        Mishap::Zombie => (10, 6),
     };
     steps::Scope {
         mishap,
