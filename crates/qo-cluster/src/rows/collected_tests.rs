@@ -1,5 +1,11 @@
 //! Collected rows against plain ones.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the numbers are small"
+)]
+
 use super::super::{APPLIED, MemoryRows};
 use super::*;
 
@@ -11,10 +17,10 @@ struct Disk {
 
 impl Disk {
     fn check(&self) -> io::Result<()> {
-        match self.is_full.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
+        Ok(())
     }
 }
 
@@ -264,7 +270,7 @@ fn received_rows_replace_what_is_collected() {
     };
     stage.add(vec![received.clone()]).unwrap();
     stage.install().unwrap();
-    assert_eq!(all(&collected), [received.clone()]);
+    assert_eq!(all(&collected), std::slice::from_ref(&received));
     collected.flush().unwrap();
     collected.sync().unwrap();
     assert_eq!(all(&disk.rows), [received]);
