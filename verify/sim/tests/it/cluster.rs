@@ -55,9 +55,9 @@ fn planted_bugs_of_the_cluster_are_found() {
             continue;
         }
         let first = number("QO_CLUSTER_FROM").unwrap_or(0);
-        let seeds = (first..first + HUNT_SEEDS)
+        let mut seeds = (first..first + HUNT_SEEDS)
             .filter(|seed| !mutation.needs_groups() || groups_of(*seed) > 1);
-        let hit = { seeds }.find_map(|seed| {
+        let hit = seeds.find_map(|seed| {
             let found = found(seed, Some(mutation));
             Some((seed, found.first()?.clone()))
         });
