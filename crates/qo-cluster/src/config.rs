@@ -126,6 +126,9 @@ pub struct ClusterConfig {
     pub snapshot_bytes: u64,
     /// The size of a log file.
     pub segment_bytes: u64,
+    /// How many bytes of changed rows are collected in memory before they are written together. Up to twice as many are in memory. With
+    /// several groups, each has its share of it.
+    pub collected_bytes: usize,
     /// How many groups may be in flight at once.
     pub in_flight_max: usize,
     /// How long a new leader ends no leases, so that their workers can find it.
@@ -163,6 +166,7 @@ impl ClusterConfig {
             kept_entries: 1_000,
             snapshot_bytes: 256 * 1024 * 1024,
             segment_bytes: 64 * 1024 * 1024,
+            collected_bytes: 32 * 1024 * 1024,
             in_flight_max: 64,
             takeover_grace: Duration::from_secs(2),
             sweep_interval: Duration::from_secs(30),

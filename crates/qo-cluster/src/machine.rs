@@ -3,7 +3,7 @@
 //! | step | effect of a crash right after it |
 //! | --- | --- |
 //! | 1. the entries are committed in the log | they are applied after the restart |
-//! | 2. their rows and the position are written in one transaction, unsynced | either both are kept or none: in that case the entries are applied again |
+//! | 2. their rows and the position are collected, and written in one transaction with others, unsynced ([`crate::rows`]) | either all are kept or none: in that case the entries are applied again |
 //! | 3. notify the proposer | none |
 //! | 4. a snapshot syncs the rows; the log before it may be deleted | none |
 //!
@@ -31,7 +31,7 @@ use crate::raft_types::{
     Entry, LogId, SnapshotMeta, StoredMembers, TypeConfig, get_log_id, get_stored_members,
     put_log_id, put_stored_members,
 };
-use crate::rows::{APPLIED, RowChange, RowSnapshot, RowStage, RowStore};
+use crate::rows::{APPLIED, CollectedRows, RowChange, RowSnapshot, RowStage, RowStore};
 
 /// The most entries that one transaction applies.
 const ENTRIES_MAX: usize = 256;
@@ -101,7 +101,7 @@ impl AppliedState {
                 EntryOutcome::Applied
             }
             EntryPayload::Normal(proposal) => {
-                let decoded = proposal.decode()?;
+                let decoded = proposal.decode_rows()?;
                 self.time = self.time.max(decoded.time);
                 let is_current = decoded.epoch == self.epoch;
                 match decoded.action {
@@ -153,7 +153,7 @@ pub(crate) struct AppliedPoint {
 
 /// The state machine of a node.
 pub struct StateMachine {
-    rows: Arc<dyn RowStore>,
+    rows: CollectedRows,
     pool: Arc<dyn BlockingPool>,
     runtime: Arc<dyn Runtime>,
     state: AppliedState,
@@ -163,12 +163,12 @@ pub struct StateMachine {
 
 impl StateMachine {
     /// Reads what is applied.
-    pub async fn open(
-        rows: Arc<dyn RowStore>,
+    pub(crate) async fn open(
+        rows: CollectedRows,
         pool: Arc<dyn BlockingPool>,
         runtime: Arc<dyn Runtime>,
     ) -> io::Result<Self> {
-        let store = Arc::clone(&rows);
+        let store = rows.clone();
         let row = blocking::run(&pool, move || {
             // What was applied counts as a snapshot from now on, and the log before it may be deleted.
             store.sync()?;
@@ -229,9 +229,14 @@ impl StateMachine {
 
     /// Writes rows. Waits while the disk is full: the entries are in the log, and the node continues by itself once there is room.
     async fn write(&self, changes: Vec<RowChange>) -> io::Result<()> {
+        if self.rows.collect(&changes) {
+            self.full.set(Part::Rows, false);
+            self.flush();
+            return Ok(());
+        }
         let changes = Arc::new(changes);
         loop {
-            let (rows, changes) = (Arc::clone(&self.rows), Arc::clone(&changes));
+            let (rows, changes) = (self.rows.clone(), Arc::clone(&changes));
             match blocking::run(&self.pool, move || rows.write(&changes)).await {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                     tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is space");
@@ -240,19 +245,33 @@ impl StateMachine {
                 }
                 written => {
                     self.full.set(Part::Rows, false);
+                    self.flush();
                     return written;
                 }
             }
         }
     }
 
+    /// Lets collected rows be written, if there are many. Entries are applied meanwhile.
+    fn flush(&self) {
+        if !self.rows.begin_flush() {
+            return;
+        }
+        let (rows, pool) = (self.rows.clone(), Arc::clone(&self.pool));
+        self.runtime.spawn(Box::pin(async move {
+            if let Err(error) = blocking::run(&pool, move || rows.flush()).await {
+                tracing::warn!(%error, "cannot write the rows now; it is tried again");
+            }
+        }));
+    }
+
     async fn view(&self) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)> {
-        let rows = Arc::clone(&self.rows);
-        blocking::run(&self.pool, move || view(rows.as_ref())).await
+        let rows = self.rows.clone();
+        blocking::run(&self.pool, move || view(&rows)).await
     }
 }
 
-fn view(rows: &dyn RowStore) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)> {
+fn view(rows: &CollectedRows) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)> {
     let view = rows.snapshot()?;
     let state = match view.get(APPLIED)? {
         Some(row) => AppliedState::decode(row.value)?,
@@ -315,7 +334,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         SnapshotBuilder {
-            rows: Arc::clone(&self.rows),
+            rows: self.rows.clone(),
             pool: Arc::clone(&self.pool),
             runtime: Arc::clone(&self.runtime),
         }
@@ -326,7 +345,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         meta: &SnapshotMeta,
         snapshot: SnapshotData,
     ) -> io::Result<()> {
-        let rows = Arc::clone(&self.rows);
+        let rows = self.rows.clone();
         let install = move || {
             let stage = match snapshot {
                 SnapshotData::Received(stage) => stage,
@@ -366,7 +385,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
 /// Syncs the rows.
 pub struct SnapshotBuilder {
-    rows: Arc<dyn RowStore>,
+    rows: CollectedRows,
     pool: Arc<dyn BlockingPool>,
     runtime: Arc<dyn Runtime>,
 }
@@ -376,10 +395,10 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         loop {
-            let rows = Arc::clone(&self.rows);
+            let rows = self.rows.clone();
             let build = move || {
-                // What the view contains was written before the sync.
-                let (state, view) = view(rows.as_ref())?;
+                // What the view contains was written before the sync. The sync fails if anything that is collected cannot be written.
+                let (state, view) = view(&rows)?;
                 rows.sync()?;
                 Ok(snapshot_of(&state, view))
             };

@@ -9,13 +9,15 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
 use openraft::{Config, SnapshotPolicy};
 use qo_broker::BrokerEngine;
+#[cfg(any(test, feature = "test-util"))]
+use qo_broker::rows::Row;
 use qo_engine::Engine;
 use qo_engine::watch::Watcher;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::blocking::BlockingPool;
+use crate::blocking::{self, BlockingPool};
 use crate::config::{ClusterConfig, Member};
 use crate::engine::ClusterEngine;
 use crate::error::ClusterError;
@@ -24,7 +26,7 @@ use crate::log::{LogFiles, LogStore};
 use crate::machine::{AppliedPoint, StateMachine};
 use crate::network::{NetworkFactory, NodeService, Service, Transport};
 use crate::raft_types::TypeConfig;
-use crate::rows::RowStore;
+use crate::rows::{CollectedRows, RowStore};
 use crate::runtime::enter;
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -51,6 +53,7 @@ pub(crate) struct NodeShared {
     pub(crate) raft: Raft,
     pub(crate) log: LogStore,
     pub(crate) rows: Arc<dyn RowStore>,
+    collected: CollectedRows,
     pub(crate) pool: Arc<dyn BlockingPool>,
     pub(crate) applied: watch::Receiver<AppliedPoint>,
     /// The cluster's time, for objects.
@@ -163,8 +166,10 @@ impl ClusterNode {
         guide: Option<Arc<NodeShared>>,
     ) -> Result<Self, ClusterError> {
         let log = LogStore::open(parts.files, Arc::clone(&runtime), config.segment_bytes).await?;
+        let collected = CollectedRows::new(parts.rows, config.collected_bytes);
+        let rows: Arc<dyn RowStore> = Arc::new(collected.clone());
         let machine = StateMachine::open(
-            Arc::clone(&parts.rows),
+            collected.clone(),
             Arc::clone(&parts.pool),
             Arc::clone(&runtime),
         )
@@ -182,7 +187,7 @@ impl ClusterNode {
             .map_err(|error| ClusterError::Stopped(error.to_string()))?;
         let service = NodeService::new(
             raft.clone(),
-            Arc::clone(&parts.rows),
+            Arc::clone(&rows),
             Arc::clone(&parts.pool),
             Arc::clone(&runtime),
         );
@@ -191,7 +196,8 @@ impl ClusterNode {
             runtime: Arc::clone(&runtime),
             raft,
             log,
-            rows: parts.rows,
+            rows,
+            collected,
             pool: parts.pool,
             applied,
             objects_clock: Arc::new(StoreClock::new()),
@@ -272,6 +278,26 @@ impl ClusterNode {
         triggered.map_err(|error| ClusterError::Stopped(error.to_string()))
     }
 
+    /// The rows that say something about the queue, as this node reads them. Everything that is collected is written and synced then, which
+    /// must not change them.
+    #[cfg(any(test, feature = "test-util"))]
+    pub fn synced_rows(&self) -> std::io::Result<Vec<Row>> {
+        use std::ops::Bound::Unbounded;
+        let rows = &self.shared.rows;
+        let read = || {
+            let mut all = rows.page(Unbounded, Unbounded, usize::MAX)?;
+            all.retain(|row| row.key.first() != Some(&0));
+            Ok::<_, std::io::Error>(all)
+        };
+        let before = read()?;
+        rows.sync()?;
+        let after = read()?;
+        if before != after {
+            return Err(std::io::Error::other("rows changed when they were written"));
+        }
+        Ok(after)
+    }
+
     /// Stops the node. Other clones of it fail from then on.
     pub async fn shutdown(&self) {
         self.shared.stop.send_replace(true);
@@ -279,6 +305,11 @@ impl ClusterNode {
         let stopping = enter(&self.shared.runtime, self.shared.raft.shutdown());
         if let Err(error) = stopping.await {
             tracing::warn!(%error, "the node did not stop cleanly");
+        }
+        // What is not written is in the log.
+        let collected = self.shared.collected.clone();
+        if let Err(error) = blocking::run(&self.shared.pool, move || collected.close()).await {
+            tracing::warn!(%error, "collected rows were not written");
         }
     }
 }

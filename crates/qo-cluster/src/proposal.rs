@@ -41,6 +41,8 @@ const TASK: u8 = 0;
 const REMOVED: u8 = 1;
 const QUEUE: u8 = 2;
 
+const UNKNOWN_COMMAND: &str = "a command has an unknown kind: update this node";
+
 /// The encoded entry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proposal(Bytes);
@@ -182,7 +184,20 @@ impl Proposal {
         Self(out.finish())
     }
 
+    /// Everything that it says.
     pub(crate) fn decode(&self) -> Result<Decoded, DecodeError> {
+        self.read(get_commands)
+    }
+
+    /// What is applied: commands are only for people, and their texts would cost more than the rows.
+    pub(crate) fn decode_rows(&self) -> Result<Decoded, DecodeError> {
+        self.read(skip_commands)
+    }
+
+    fn read(
+        &self,
+        commands: impl FnOnce(&mut Decoder) -> Result<Vec<LoggedCommand>, DecodeError>,
+    ) -> Result<Decoded, DecodeError> {
         let mut input = Decoder::new(self.0.clone());
         let version = input.u8()?;
         if version != VERSION {
@@ -195,16 +210,11 @@ impl Proposal {
         let epoch = input.u64()?;
         let action = match kind {
             BARRIER => Action::Barrier,
-            GROUP => {
-                let number = input.u64()?;
-                let count = input.count(18)?;
-                let commands = (0..count).map(|_| get_command(&mut input));
-                Action::Group {
-                    number,
-                    commands: commands.collect::<Result<_, _>>()?,
-                    writes: get_writes(&mut input)?,
-                }
-            }
+            GROUP => Action::Group {
+                number: input.u64()?,
+                commands: commands(&mut input)?,
+                writes: get_writes(&mut input)?,
+            },
             ROWS => Action::Rows(get_writes(&mut input)?),
             SWEEP => Action::Sweep {
                 before: Timestamp::from_millis(input.i64()?),
@@ -276,6 +286,33 @@ fn put_command(out: &mut Encoder, command: &Command) {
     }
 }
 
+fn get_commands(input: &mut Decoder) -> Result<Vec<LoggedCommand>, DecodeError> {
+    let count = input.count(18)?;
+    (0..count).map(|_| get_command(input)).collect()
+}
+
+/// Passes over the commands.
+fn skip_commands(input: &mut Decoder) -> Result<Vec<LoggedCommand>, DecodeError> {
+    for _ in 0..input.count(18)? {
+        let kind = input.u8()?;
+        input.bytes()?;
+        match kind {
+            TASK => {
+                let _id: [u8; 16] = input.array()?;
+                input.bytes()?;
+                input.u32()?;
+                input.option(Decoder::bytes)?;
+            }
+            REMOVED => {
+                let _id: [u8; 16] = input.array()?;
+            }
+            QUEUE => drop(input.bytes()?),
+            _ => return malformed(UNKNOWN_COMMAND),
+        }
+    }
+    Ok(Vec::new())
+}
+
 fn get_command(input: &mut Decoder) -> Result<LoggedCommand, DecodeError> {
     let kind = input.u8()?;
     let mut command = LoggedCommand {
@@ -295,7 +332,7 @@ fn get_command(input: &mut Decoder) -> Result<LoggedCommand, DecodeError> {
         }
         REMOVED => command.task = Some(TaskId::from_bytes(input.array()?)),
         QUEUE => command.queue = Some(input.text()?),
-        _ => return malformed("a command has an unknown kind: update this node"),
+        _ => return malformed(UNKNOWN_COMMAND),
     }
     Ok(command)
 }
@@ -390,6 +427,18 @@ mod tests {
             .decode()
             .unwrap();
         assert_eq!((decoded.time, decoded.epoch), (now, 3));
+        let rows_only = Proposal::group(now, 3, 4, &commands, &writes)
+            .decode_rows()
+            .unwrap();
+        let Action::Group {
+            number: 4,
+            commands: skipped,
+            writes: applied,
+        } = rows_only.action
+        else {
+            panic!("it is the same group");
+        };
+        assert_eq!((skipped, &applied), (Vec::new(), &writes));
         let Action::Group {
             number,
             commands,

@@ -142,13 +142,17 @@ pub(crate) fn get_entry(input: &mut Decoder) -> Result<Entry, DecodeError> {
     Ok(Entry { log_id, payload })
 }
 
+/// About how many bytes an entry needs.
+pub(crate) fn entry_size(entry: &Entry) -> usize {
+    match &entry.payload {
+        EntryPayload::Normal(proposal) => proposal.as_bytes().len() + 32,
+        _ => 288,
+    }
+}
+
 /// The bytes of an entry alone.
 pub(crate) fn entry_bytes(entry: &Entry) -> Bytes {
-    let size = match &entry.payload {
-        EntryPayload::Normal(proposal) => proposal.as_bytes().len(),
-        _ => 256,
-    };
-    let mut out = Encoder::with_capacity(size + 32);
+    let mut out = Encoder::with_capacity(entry_size(entry));
     put_entry(&mut out, entry);
     out.finish()
 }

@@ -11,7 +11,7 @@ use crate::blocking::{BlockingPool, TokioPool};
 use crate::log::{DiskFiles, LogStore};
 use crate::machine::StateMachine;
 use crate::raft_types::TypeConfig;
-use crate::rows::{MemoryRows, RowStore, SqliteRows};
+use crate::rows::{CollectedRows, MemoryRows, RowStore, SqliteRows};
 use crate::runtime::NodeRuntime;
 
 struct Builder {
@@ -32,6 +32,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
             Arc::new(MemoryRows::default())
         };
         let pool: Arc<dyn BlockingPool> = Arc::new(TokioPool);
+        let rows = CollectedRows::new(rows, 256);
         let machine = StateMachine::open(rows, pool, runtime).await;
         Ok((directory, log.unwrap(), machine.unwrap()))
     }

@@ -32,12 +32,12 @@ use qo_store::StoreClient;
 use qo_store::runtime::Runtime;
 use tokio::net::TcpListener;
 
-use crate::blocking::TokioPool;
+use crate::blocking::{BlockingPool, TokioPool};
 use crate::config::{ClusterConfig, Member};
 use crate::error::ClusterError;
 use crate::identity::{self, DataLock, group_directory};
 use crate::log::DiskFiles;
-use crate::network::{GroupService, GroupTransport, TcpServer, TcpTransport, Transport};
+use crate::network::{GroupService, GroupTransport, Service, TcpServer, TcpTransport, Transport};
 use crate::node::{ClusterNode, NodeParts};
 use crate::rows::SqliteRows;
 use crate::runtime::enter;
@@ -58,6 +58,7 @@ struct Inner {
     groups: Vec<ClusterNode>,
     engine: Arc<dyn Engine>,
     stale: Arc<dyn Engine>,
+    service: Arc<dyn Service>,
     runtime: Arc<dyn Runtime>,
     server: Mutex<Option<TcpServer>>,
     lock: Mutex<Option<DataLock>>,
@@ -73,6 +74,10 @@ fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+fn put<T>(slot: &Mutex<Option<T>>, value: T) {
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+}
+
 /// The settings of one group.
 fn of_group(config: &ClusterConfig, group: u16) -> ClusterConfig {
     let mut own = config.clone();
@@ -81,6 +86,7 @@ fn of_group(config: &ClusterConfig, group: u16) -> ClusterConfig {
         let share = config.snapshot_bytes / u64::from(config.groups);
         own.snapshot_bytes = share.max(SNAPSHOT_BYTES_MIN).min(config.snapshot_bytes);
         own.segment_bytes = config.segment_bytes.min(own.snapshot_bytes);
+        own.collected_bytes = config.collected_bytes / usize::from(config.groups);
     }
     own
 }
@@ -128,7 +134,7 @@ impl NodeGroups {
                 let own = of_group(&opening, group);
                 std::fs::create_dir_all(&own.data)?;
                 let files = DiskFiles::open(&own.data.join("log"))?;
-                disks.push((own.clone(), files, SqliteRows::open(&own.data)?));
+                disks.push((files, SqliteRows::open(&own.data)?));
             }
             Ok::<_, ClusterError>((lock, disks))
         });
@@ -137,18 +143,52 @@ impl NodeGroups {
             .map_err(|error| ClusterError::Stopped(error.to_string()))??;
         let transport: Arc<dyn Transport> =
             Arc::new(TcpTransport::new(&config, Arc::clone(&runtime)));
+        let pool: Arc<dyn BlockingPool> = Arc::new(TokioPool);
+        let parts = disks.into_iter().map(|(files, rows)| NodeParts {
+            files: Arc::new(files),
+            rows: Arc::new(rows),
+            pool: Arc::clone(&pool),
+            transport: Arc::clone(&transport),
+        });
+        let node = Self::start_with(parts.collect(), config.clone(), Arc::clone(&runtime)).await?;
+        match TcpServer::start(listener, &config, &runtime, node.service()) {
+            Ok(server) => {
+                put(&node.0.server, server);
+                put(&node.0.lock, lock);
+                Ok(node)
+            }
+            Err(error) => {
+                node.shutdown().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Starts a node on parts, one for each group. The caller lets [`service`](Self::service) respond to the other nodes.
+    pub async fn start_with(
+        parts: Vec<NodeParts>,
+        config: ClusterConfig,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self, ClusterError> {
+        config.check()?;
+        if parts.len() != usize::from(config.groups) {
+            return Err(ClusterError::invalid(format!(
+                "{} groups cannot run on the parts of {}",
+                config.groups,
+                parts.len()
+            )));
+        }
         let mut groups: Vec<ClusterNode> = Vec::new();
-        for ((own, files, rows), group) in disks.into_iter().zip(0..) {
+        for (parts, group) in parts.into_iter().zip(0..) {
             let parts = NodeParts {
-                files: Arc::new(files),
-                rows: Arc::new(rows),
-                pool: Arc::new(TokioPool),
                 transport: Arc::new(GroupTransport {
-                    transport: Arc::clone(&transport),
+                    transport: parts.transport,
                     group,
                     groups: config.groups,
                 }),
+                ..parts
             };
+            let own = of_group(&config, group);
             let guide = groups.first().map(|first| Arc::clone(&first.shared));
             let started = ClusterNode::start_group(parts, own, Arc::clone(&runtime), guide).await;
             match started {
@@ -163,7 +203,6 @@ impl NodeGroups {
             node: config.node,
             services: groups.iter().map(ClusterNode::service).collect(),
         });
-        let server = TcpServer::start(listener, &config, &runtime, service)?;
         let engines = groups.iter().map(|group| Arc::new(group.engine()) as _);
         let stale = groups
             .iter()
@@ -171,10 +210,11 @@ impl NodeGroups {
         let node = Self(Arc::new(Inner {
             engine: over(engines.collect(), &runtime)?,
             stale: over(stale.collect(), &runtime)?,
+            service,
             groups,
             runtime: Arc::clone(&runtime),
-            server: Mutex::new(Some(server)),
-            lock: Mutex::new(Some(lock)),
+            server: Mutex::new(None),
+            lock: Mutex::new(None),
         }));
         for group in &node.0.groups {
             let beginning = beginning::begin(group.clone());
@@ -185,6 +225,11 @@ impl NodeGroups {
             runtime.spawn(Box::pin(enter(&runtime, steering::steer(groups))));
         }
         Ok(node)
+    }
+
+    /// Responds to other nodes.
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::clone(&self.0.service)
     }
 
     fn first(&self) -> &ClusterNode {

@@ -9,7 +9,7 @@
 //! | yes | no | it stands for election, unless a leader of that group is alive |
 //! | yes | yes | nothing; if it has begun to hand this term over, it finishes that, because it can propose nothing any more, and gets the group back |
 //! | no | yes | it hands the group over to the leader of group 0, once that node has the whole log |
-//! | no | no | nothing; if the leader of group 0 is new and cannot win, because this node has entries that it lacks, this node stands a moment later |
+//! | no | no | nothing; if the leader of group 0 is new, or was elected again after a restart, and cannot win, because this node has entries that it lacks, this node stands a moment later |
 //!
 //! Standing is harmless at any time: a node first asks whether a majority would vote for it (pre-vote), and nobody does while it hears from a
 //! leader. But each election starts over with a higher term, so a node that stood for election waits an election timeout before it stands again.
@@ -66,8 +66,16 @@ fn look(node: &ClusterNode) -> Seen {
 }
 
 /// Decides what to do in a group. `waited` says that the leader of group 0 has had time to take the group. `handed` is the term of the group
-/// that this node began to hand over.
-fn decide(me: u64, guide: &Seen, seen: &Seen, waited: bool, handed: Option<u64>) -> Step {
+/// that this node began to hand over. `is_outdated` says that the group has had no election since the last one of group 0: then its leader
+/// may be known, and yet have restarted without the last entries.
+fn decide(
+    me: u64,
+    guide: &Seen,
+    seen: &Seen,
+    waited: bool,
+    handed: Option<u64>,
+    is_outdated: bool,
+) -> Step {
     if !seen.voters.contains(&me) {
         return Step::Nothing;
     }
@@ -84,7 +92,9 @@ fn decide(me: u64, guide: &Seen, seen: &Seen, waited: bool, handed: Option<u64>)
             next.map_or(Step::Nothing, |next| Step::HandTo(*next))
         }
         // While the leader that both groups know is silent, group 0 elects first.
-        (false, false) if waited && guide.leader.is_some() && guide.leader != seen.leader => {
+        (false, false)
+            if waited && guide.leader.is_some() && (guide.leader != seen.leader || is_outdated) =>
+        {
             Step::Stand
         }
         (true, true) | (false, false) => Step::Nothing,
@@ -99,6 +109,21 @@ struct Done {
     handed_at: Duration,
     /// When this node last stood for election.
     stood_at: Option<Duration>,
+    /// The leader and the term of the group, and the term of group 0 when they last changed.
+    reign: (Option<u64>, u64),
+    guide_term: u64,
+}
+
+impl Done {
+    /// Whether the group has had no election since the last one of group 0.
+    fn is_outdated(&mut self, guide: &Seen, seen: &Seen) -> bool {
+        let reign = (seen.leader, seen.term);
+        if self.reign != reign {
+            self.reign = reign;
+            self.guide_term = guide.term;
+        }
+        self.guide_term < guide.term
+    }
 }
 
 /// Runs until the node is stopped.
@@ -134,7 +159,9 @@ pub(super) async fn steer(groups: Vec<ClusterNode>) {
             has_failed |= seen.has_failed;
             let trigger = group.shared.raft.trigger();
             // An error means that the group has failed, which the next look shows.
-            match decide(me, &guide, &seen, now >= wait_until, done.handed) {
+            let waited = now >= wait_until;
+            let is_outdated = done.is_outdated(&guide, &seen);
+            match decide(me, &guide, &seen, waited, done.handed, is_outdated) {
                 Step::Stand if done.stood_at.is_none_or(|at| now >= at + config.election.0) => {
                     done.stood_at = Some(now);
                     let _ = trigger.elect(true).await;
@@ -190,7 +217,7 @@ mod tests {
     #[test]
     fn the_leader_of_group_0_stands_and_others_only_later() {
         let stands = |guide: Option<u64>, group: Option<u64>, waited: bool| {
-            decide(1, &seen(guide), &seen(group), waited, None) == Step::Stand
+            decide(1, &seen(guide), &seen(group), waited, None, false) == Step::Stand
         };
         assert!(stands(Some(1), None, false));
         assert!(stands(Some(1), Some(2), false));
@@ -205,7 +232,7 @@ mod tests {
         let mut without_me = seen(None);
         without_me.voters.remove(&1);
         assert_eq!(
-            decide(1, &seen(Some(1)), &without_me, true, None),
+            decide(1, &seen(Some(1)), &without_me, true, None, true),
             Step::Nothing
         );
     }
@@ -213,7 +240,7 @@ mod tests {
     #[test]
     fn a_group_is_handed_to_a_node_that_has_its_log() {
         let group = led([(2, Some(9)), (3, Some(8))]);
-        let hand = |guide: Option<u64>| decide(1, &seen(guide), &group, true, None);
+        let hand = |guide: Option<u64>| decide(1, &seen(guide), &group, true, None, false);
         assert_eq!(hand(Some(2)), Step::HandTo(2));
         assert_eq!(hand(Some(3)), Step::Nothing);
         assert_eq!(hand(None), Step::Nothing);
@@ -225,7 +252,26 @@ mod tests {
     fn a_group_that_is_being_handed_over_is_not_kept() {
         let group = led([(2, Some(7)), (3, Some(8))]);
         let guide = seen(Some(1));
-        assert_eq!(decide(1, &guide, &group, true, Some(5)), Step::HandTo(3));
-        assert_eq!(decide(1, &guide, &group, true, Some(4)), Step::Nothing);
+        let step = |handed: u64| decide(1, &guide, &group, true, Some(handed), false);
+        assert_eq!(step(5), Step::HandTo(3));
+        assert_eq!(step(4), Step::Nothing);
+    }
+
+    /// The leader of all groups restarts, loses the last entries of a group, and leads group 0 again.
+    #[test]
+    fn a_node_with_more_entries_stands_although_the_leader_is_the_same() {
+        let mut done = Done::default();
+        let (mut guide, group) = (seen(Some(2)), seen(Some(2)));
+        assert!(!done.is_outdated(&guide, &group));
+        guide.term += 1;
+        assert!(done.is_outdated(&guide, &group));
+        let step = |waited, is_outdated| decide(1, &guide, &group, waited, None, is_outdated);
+        assert_eq!(step(false, true), Step::Nothing);
+        assert_eq!(step(true, true), Step::Stand);
+        let elected = Seen {
+            term: group.term + 1,
+            ..group.clone()
+        };
+        assert!(!done.is_outdated(&guide, &elected));
     }
 }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::files::LogFiles;
 use super::frame::{self, HEADER_BYTES, Record, SegmentName};
 use super::state::{EntryLocation, LogState, Segment};
+use crate::raft_types::LogId;
 
 /// Reads all files.
 pub(super) async fn recover(files: &dyn LogFiles) -> io::Result<LogState> {
@@ -128,6 +129,12 @@ impl LogState {
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Truncate(after) => {
                 self.truncate_after(after);
+                // A purged entry is never truncated, but the one that the first file continues may be: it is purged only by a later
+                // record, which allowed its own file to be deleted, and which may mean the entry that took its place.
+                let index = |id: LogId| id.index;
+                if self.purged.map(index) > after.map(index) {
+                    self.purged = after;
+                }
             }
             Record::Purged(log_id) => self.purge(log_id),
             Record::Continues(last) => {
@@ -141,5 +148,60 @@ impl LogState {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::vote::RaftLeaderId;
+
+    use super::*;
+    use crate::raft_types::LeaderId;
+
+    fn id(term: u64, index: u64) -> LogId {
+        LogId::new(LeaderId::new(term, 1), index)
+    }
+
+    fn replay(records: Vec<Record>) -> Result<LogState, String> {
+        let mut state = LogState::default();
+        let segment = SegmentName { number: 7, salt: 1 };
+        for record in records {
+            let location = EntryLocation { segment, offset: 0 };
+            state.replay(record, location)?;
+        }
+        Ok(state)
+    }
+
+    fn entry(term: u64, index: u64) -> Record {
+        Record::Entry(id(term, index), Bytes::from_static(b"entry"))
+    }
+
+    /// The first file continues an entry of a deleted file, which was truncated before another one in its place was purged.
+    #[test]
+    fn the_entry_that_the_first_file_continues_may_be_truncated() {
+        let begin = || {
+            vec![
+                Record::Purged(id(4, 30)),
+                Record::Continues(Some(id(4, 42))),
+                Record::Truncate(Some(id(4, 41))),
+                entry(5, 42),
+                entry(5, 43),
+            ]
+        };
+        let state = replay(begin()).unwrap();
+        assert_eq!((state.first_index(), state.last()), (42, Some(id(5, 43))));
+        let mut purged = begin();
+        purged.push(Record::Purged(id(5, 42)));
+        let state = replay(purged).unwrap();
+        assert_eq!((state.first_index(), state.last()), (43, Some(id(5, 43))));
+        let emptied = vec![
+            Record::Continues(Some(id(1, 3))),
+            Record::Truncate(None),
+            entry(2, 0),
+        ];
+        assert_eq!(replay(emptied).unwrap().last(), Some(id(2, 0)));
+        let mut missing = begin();
+        missing.push(entry(5, 45));
+        assert!(replay(missing).is_err());
     }
 }

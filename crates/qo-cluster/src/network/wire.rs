@@ -10,7 +10,8 @@ use qo_broker::rows::Row;
 use crate::codec::{DecodeError, Decoder, Encoder, malformed};
 use crate::proposal::put_row;
 use crate::raft_types::{
-    LogId, TypeConfig, Vote, get_entry, get_log_id, get_vote, put_entry, put_log_id, put_vote,
+    LogId, TypeConfig, Vote, entry_size, get_entry, get_log_id, get_vote, put_entry, put_log_id,
+    put_vote,
 };
 
 const APPEND: u8 = 1;
@@ -53,7 +54,8 @@ pub(crate) enum NodeRequest {
 }
 
 pub(crate) fn append_request(request: &AppendEntriesRequest<TypeConfig>) -> Bytes {
-    let mut out = Encoder::default();
+    let size: usize = request.entries.iter().map(entry_size).sum();
+    let mut out = Encoder::with_capacity(size + 128);
     out.u8(APPEND);
     put_vote(&mut out, request.vote);
     out.option(request.prev_log_id, put_log_id)

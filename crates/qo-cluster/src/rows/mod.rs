@@ -2,8 +2,9 @@
 //!
 //! Rows are derived from the log, so writing them needs no sync: a node that lost the last writes applies the entries again. The rows and
 //! the position in the log up to which they are applied change together, in one transaction. Before entries are deleted from the log, the
-//! rows are synced ([`RowStore::sync`]).
+//! rows are synced ([`RowStore::sync`]). A node collects changes before it writes them ([`collected`]).
 
+mod collected;
 #[cfg(any(test, feature = "test-util"))]
 mod memory;
 mod sqlite;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use qo_broker::rows::{Row, RowWrite};
 use qo_core::Timestamp;
 
+pub(crate) use collected::CollectedRows;
 #[cfg(any(test, feature = "test-util"))]
 pub use memory::MemoryRows;
 pub(crate) use sqlite::SqliteRows;

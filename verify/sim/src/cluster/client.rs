@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_cluster::ClusterEngine;
 use qo_core::task::IdempotencyScope;
 use qo_core::{Json, Task, TaskId};
 use qo_engine::api::{ClaimRequest, IdempotencyRequest, SubmitRequest};
@@ -35,7 +34,7 @@ impl Stage {
     async fn ask<T: Send + 'static>(
         &self,
         node: u64,
-        call: impl FnOnce(ClusterEngine) -> BoxFuture<Result<T, EngineError>>,
+        call: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<Result<T, EngineError>>,
     ) -> Answer<T> {
         let Some((process, engine)) = self.engine(node) else {
             return Answer::Unknown;
@@ -63,7 +62,7 @@ impl Stage {
     pub(super) async fn insist<T: Send + 'static>(
         &self,
         dice: &mut Random,
-        call: impl Fn(ClusterEngine) -> BoxFuture<Result<T, EngineError>>,
+        call: impl Fn(Arc<dyn Engine>) -> BoxFuture<Result<T, EngineError>>,
     ) -> Answer<T> {
         for _ in 0..REPEATS {
             let node = self.any_node(dice);

@@ -1,4 +1,5 @@
-//! The disk of a node: files whose unsynced end is lost or torn in a crash, and rows that fall back to their last sync.
+//! The disk of a node: files whose unsynced end is lost or torn in a crash, and rows that fall back to their last sync. Each group has its
+//! own files and rows on it, and what strikes the disk strikes all of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,14 +22,86 @@ use crate::sched::{Scheduler, lock};
 /// The key of the row that says what is applied.
 const APPLIED: &[u8] = b"\0applied";
 
-/// A disk, which outlives the processes that use it. Clones share everything.
+/// The disk of a node, with what each group has on it.
+pub(super) struct NodeDisk {
+    pub(super) groups: Vec<SimDisk>,
+}
+
+impl NodeDisk {
+    pub(super) fn new(
+        scheduler: &Scheduler,
+        dice: &[u64],
+        groups: u16,
+        slow_ms: u64,
+        mutation: Option<Mutation>,
+    ) -> Self {
+        let is_full: Arc<AtomicBool> = Arc::default();
+        let of_group = |group: u16| {
+            let mut seeds = dice.to_vec();
+            // Group 0 is as it is in a run without others.
+            seeds.extend((group > 0).then_some(u64::from(group)));
+            let lies = match mutation {
+                Some(Mutation::UnsyncedLog) => true,
+                Some(Mutation::OtherGroupsUnsynced) => group > 0,
+                _ => false,
+            };
+            SimDisk {
+                scheduler: scheduler.clone(),
+                inner: Arc::new(Mutex::new(Inner {
+                    files: BTreeMap::new(),
+                    dice: Random::of(&seeds),
+                    stalls: false,
+                })),
+                rows: SimRows {
+                    rows: MemoryRows::default(),
+                    is_full: Arc::clone(&is_full),
+                    mutation,
+                },
+                slow_ms,
+                lies,
+            }
+        };
+        Self {
+            groups: (0..groups).map(of_group).collect(),
+        }
+    }
+
+    /// Lets the disk be full, or have room again.
+    pub(super) fn set_full(&self, is_full: bool) {
+        for group in &self.groups {
+            group.rows.is_full.store(is_full, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let mut groups = self.groups.iter();
+        groups.any(|group| group.rows.is_full.load(Ordering::Relaxed))
+    }
+
+    /// Lets everything take long, or not.
+    pub(super) fn set_stalls(&self, stalls: bool) {
+        for group in &self.groups {
+            lock(&group.inner).stalls = stalls;
+        }
+    }
+
+    /// What a crash leaves.
+    pub(super) fn crash(&self) {
+        for group in &self.groups {
+            group.crash();
+        }
+    }
+}
+
+/// What a group has on a disk, which outlives the processes that use it. Clones share everything.
 #[derive(Clone)]
 pub(super) struct SimDisk {
     scheduler: Scheduler,
     inner: Arc<Mutex<Inner>>,
     pub(super) rows: SimRows,
     slow_ms: u64,
-    mutation: Option<Mutation>,
+    /// Whether it reports as synced what is not.
+    lies: bool,
 }
 
 struct Inner {
@@ -46,45 +119,8 @@ struct SimFile {
 }
 
 impl SimDisk {
-    pub(super) fn new(
-        scheduler: &Scheduler,
-        dice: Random,
-        slow_ms: u64,
-        mutation: Option<Mutation>,
-    ) -> Self {
-        Self {
-            scheduler: scheduler.clone(),
-            inner: Arc::new(Mutex::new(Inner {
-                files: BTreeMap::new(),
-                dice,
-                stalls: false,
-            })),
-            rows: SimRows {
-                rows: MemoryRows::default(),
-                is_full: Arc::default(),
-                mutation,
-            },
-            slow_ms,
-            mutation,
-        }
-    }
-
-    /// Lets the disk be full, or have room again.
-    pub(super) fn set_full(&self, is_full: bool) {
-        self.rows.is_full.store(is_full, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.rows.is_full.load(Ordering::Relaxed)
-    }
-
-    /// Lets everything take long, or not.
-    pub(super) fn set_stalls(&self, stalls: bool) {
-        lock(&self.inner).stalls = stalls;
-    }
-
     /// What a crash leaves: of the unsynced bytes a part, in which a byte may be wrong, or which may be zeros that were never written.
-    pub(super) fn crash(&self) {
+    fn crash(&self) {
         let mut inner = lock(&self.inner);
         let Inner { files, dice, .. } = &mut *inner;
         if let Some(last) = files.values_mut().next_back()
@@ -172,7 +208,7 @@ impl LogFiles for SimDisk {
         }
         self.with(name, |file| file.pending.extend_from_slice(&bytes))?;
         self.work().await;
-        if self.mutation == Some(Mutation::UnsyncedLog) {
+        if self.lies {
             return Ok(());
         }
         self.with(name, |file| {

@@ -1,4 +1,4 @@
-//! Cluster mode in the simulator: three nodes with simulated disks on a simulated network.
+//! Cluster mode in the simulator: three nodes with simulated disks on a simulated network. In a fifth of the runs they have several groups.
 //!
 //! The shipping node runs here: openraft, the log, applying, snapshots, leading, and the commit loop, on the runtime of each process, with
 //! files that lose what was not synced ([`disk`]) and messages that are lost, late, repeated or cut off in one direction ([`network`]).
@@ -15,6 +15,7 @@ mod run;
 mod storms;
 
 pub use run::{ClusterOutcome, run};
+pub use storms::groups_of;
 
 /// A planted bug, which the runs must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +40,15 @@ pub enum Mutation {
     KeysForgotten,
     /// Rows are not deleted, so that a new leader finds tasks that are finished.
     DeletesIgnored,
+    /// Only the log of group 0 is synced, and the disk reports the others as synced, too.
+    OtherGroupsUnsynced,
+    /// A message now and then reaches another group than the one that it is for.
+    GroupsMixedUp,
 }
 
 impl Mutation {
     /// Every planted bug.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::UnsyncedLog,
         Self::AcknowledgedUnseen,
         Self::SnapshotWithoutKeys,
@@ -54,5 +59,12 @@ impl Mutation {
         Self::SnapshotIncomplete,
         Self::KeysForgotten,
         Self::DeletesIgnored,
+        Self::OtherGroupsUnsynced,
+        Self::GroupsMixedUp,
     ];
+
+    /// Whether only runs with several groups can find it.
+    pub fn needs_groups(self) -> bool {
+        matches!(self, Self::OtherGroupsUnsynced | Self::GroupsMixedUp)
+    }
 }

@@ -17,10 +17,21 @@ use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
 const APPEND: u8 = 1;
 const VOTE: u8 = 2;
 const PRE_VOTE: u8 = 3;
+/// Of one that names its group, and the bytes before the message itself.
+const GROUPED: u8 = 8;
+const GROUPED_BYTES: usize = 9;
 /// The bytes of a vote in a message: term, node, and whether it is committed.
 const VOTE_BYTES: usize = 17;
 /// A response that everything is fine.
 const SUCCESS: &[u8] = &[0, 0];
+
+/// A message without the name of its group.
+fn inner(message: &[u8]) -> &[u8] {
+    match message.first() {
+        Some(&GROUPED) => message.get(GROUPED_BYTES..).unwrap_or_default(),
+        _ => message,
+    }
+}
 
 /// The network. Clones share everything.
 #[derive(Clone)]
@@ -122,11 +133,12 @@ impl SimNetwork {
             return None;
         }
         if self.mutation == Some(Mutation::AcknowledgedUnseen)
-            && request.first() == Some(&APPEND)
+            && inner(&request).first() == Some(&APPEND)
             && request.len() > 200
         {
             return Some(Bytes::from_static(SUCCESS));
         }
+        let request = self.misdirected(request);
         let repeat = {
             let mut inner = lock(&self.inner);
             let repeats = inner.repeats;
@@ -156,8 +168,25 @@ impl SimNetwork {
         Some(self.mutated(&asked, response))
     }
 
+    /// Names the next group in a message, if the planted bug says so.
+    fn misdirected(&self, request: Bytes) -> Bytes {
+        if self.mutation != Some(Mutation::GroupsMixedUp)
+            || request.first() != Some(&GROUPED)
+            || inner(&request).first() != Some(&APPEND)
+            || !lock(&self.inner).dice.chance(0.05)
+        {
+            return request;
+        }
+        let mut other = request.to_vec();
+        // Both numbers are below 256: the groups, and the group.
+        let (groups, group) = (other[4], other[8]);
+        other[8] = (group + 1) % groups;
+        Bytes::from(other)
+    }
+
     /// A vote that was refused is given if the planted bug says so.
     fn mutated(&self, request: &Bytes, response: Bytes) -> Bytes {
+        let request = inner(request);
         let is_vote = matches!(request.first(), Some(&(VOTE | PRE_VOTE)));
         let (Some(wanted), Some(held)) =
             (request.get(1..=VOTE_BYTES), response.get(1..=VOTE_BYTES))

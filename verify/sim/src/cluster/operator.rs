@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_cluster::{ClusterError, ClusterNode, Member};
+use qo_cluster::{ClusterError, Member, NodeGroups};
 use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -71,7 +71,7 @@ impl Stage {
     async fn change(
         &self,
         dice: &mut Random,
-        call: impl Fn(ClusterNode) -> BoxFuture<Result<(), ClusterError>>,
+        call: impl Fn(NodeGroups) -> BoxFuture<Result<(), ClusterError>>,
     ) -> bool {
         for _ in 0..TRIES {
             let node = self.any_node(dice);

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_cluster::{ClusterConfig, ClusterEngine, ClusterNode, ClusterSecret, NodeParts, RowStore};
+use qo_cluster::{ClusterConfig, ClusterSecret, ClusterStatus, NodeGroups, NodeParts, RowStore};
 use qo_core::TaskId;
 use qo_engine::Engine;
 use qo_store::runtime::Runtime;
 
 use super::Mutation;
 use super::client::Answer;
-use super::disk::SimDisk;
+use super::disk::NodeDisk;
 use super::ledger::Ledger;
 use super::network::SimNetwork;
 use super::operator::member;
@@ -61,14 +61,14 @@ pub(super) struct Stage {
     pub(super) ledger: Mutex<Ledger>,
     pub(super) faults: Faults,
     pub(super) network: SimNetwork,
-    pub(super) disks: BTreeMap<u64, SimDisk>,
+    pub(super) disks: BTreeMap<u64, NodeDisk>,
     pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     /// The nodes that run.
-    pub(super) nodes: BTreeMap<u64, (ProcessId, Option<ClusterNode>)>,
+    pub(super) nodes: BTreeMap<u64, (ProcessId, Option<NodeGroups>)>,
     /// The nodes that exist, also while they do not run.
     present: BTreeSet<u64>,
     operator_done: bool,
@@ -90,10 +90,11 @@ pub fn run(seed: u64, mutation: Option<Mutation>, keeps_trace: bool) -> ClusterO
         mutation,
     );
     let disk = |node| {
-        let dice = Random::of(&[seed, 0xd15c, node]);
+        let dice = [seed, 0xd15c, node];
+        let (groups, slow_ms) = (faults.groups, faults.slow_ms);
         (
             node,
-            SimDisk::new(&scheduler, dice, faults.slow_ms, mutation),
+            NodeDisk::new(&scheduler, &dice, groups, slow_ms, mutation),
         )
     };
     let stage = Arc::new(Stage {
@@ -136,11 +137,17 @@ impl Stage {
         lock(&self.state).calm
     }
 
-    /// The engine of a node that runs, and its process.
-    pub(super) fn engine(&self, node: u64) -> Option<(ProcessId, ClusterEngine)> {
+    /// A node that runs, and its process.
+    pub(super) fn node(&self, node: u64) -> Option<(ProcessId, NodeGroups)> {
         let state = lock(&self.state);
         let (process, node) = state.nodes.get(&node)?;
-        Some((*process, node.as_ref()?.engine()))
+        Some((*process, node.clone()?))
+    }
+
+    /// The engine of a node that runs, and its process.
+    pub(super) fn engine(&self, node: u64) -> Option<(ProcessId, Arc<dyn Engine>)> {
+        let (process, node) = self.node(node)?;
+        Some((process, node.engine()))
     }
 
     pub(super) fn breach(&self, what: String) {
@@ -259,17 +266,19 @@ impl Stage {
             .start_process(format!("n{node}.{life}"), random, skew_ms);
         lock(&self.state).nodes.insert(node, (process, None));
         let runtime: Arc<dyn Runtime> = SimRuntime::of(&self.scheduler, process);
-        let disk = self.disks[&node].clone();
-        let parts = NodeParts {
+        let parts = self.disks[&node].groups.iter().map(|disk| NodeParts {
             files: Arc::new(disk.clone()),
             rows: Arc::new(disk.rows.clone()),
-            pool: Arc::new(disk),
+            pool: Arc::new(disk.clone()),
             transport: self.network.transport(node),
-        };
+        });
+        let parts = parts.collect();
         let stage = Arc::clone(self);
         let starting = async move {
-            let Some(config) = config(node) else { return };
-            match ClusterNode::start_with(parts, config, runtime).await {
+            let Some(config) = config(node, &stage.faults) else {
+                return;
+            };
+            match NodeGroups::start_with(parts, config, runtime).await {
                 Ok(started) => {
                     stage.network.join(node, process, started.service());
                     lock(&stage.state)
@@ -304,7 +313,10 @@ impl Stage {
             }
         }
         lock(&self.state).over = true;
-        self.breach(format!("without faults, after {RECOVERY_MAX:?}: {last}"));
+        let states = self.states();
+        self.breach(format!(
+            "without faults, after {RECOVERY_MAX:?}: {last}: {states:?}"
+        ));
     }
 
     async fn unfinished(&self, dice: &mut Random) -> Option<String> {
@@ -341,38 +353,35 @@ impl Stage {
             let applied: Vec<_> = self
                 .nodes()
                 .iter()
-                .map(ClusterNode::status)
-                .filter(|status| members.contains(&status.node))
-                .map(|status| (status.log_last, status.applied))
+                .filter(|node| members.contains(&node.id()))
+                .map(|node| {
+                    let groups = group_statuses(node).into_iter();
+                    let states = groups.map(|status| (status.log_last, status.applied));
+                    states.collect::<Vec<_>>()
+                })
                 .collect();
             let settled = applied.len() == members.len()
-                && applied
-                    .iter()
-                    .all(|state| *state == applied[0] && state.0 == state.1);
+                && applied.iter().all(|groups| {
+                    *groups == applied[0] && groups.iter().all(|state| state.0 == state.1)
+                });
             if settled {
-                let rows: Vec<_> = members
-                    .iter()
-                    .filter_map(|node| self.disks.get(node))
-                    .map(|disk| disk.rows.rows.all())
-                    .collect();
-                for other in &rows {
-                    let missing = rows[0].iter().find(|row| !other.contains(row));
-                    let surplus = other.iter().find(|row| !rows[0].contains(row));
-                    if missing.is_some() || surplus.is_some() {
-                        self.breach(format!(
-                            "the nodes have different rows: {missing:?} and {surplus:?}"
-                        ));
-                    }
+                for group in 0..usize::from(self.faults.groups) {
+                    self.compare_rows(group);
                 }
                 return;
             }
             self.scheduler.sleep(Duration::from_millis(500)).await;
         }
-        let states: Vec<_> = self
-            .nodes()
-            .iter()
-            .map(|node| {
-                let status = node.status();
+        let states = self.states();
+        self.breach(format!("the nodes do not agree in the end: {states:?}"));
+    }
+
+    /// The state of each group of each node, for people.
+    fn states(&self) -> Vec<String> {
+        let nodes = self.nodes();
+        let statuses = nodes.iter().flat_map(group_statuses);
+        statuses
+            .map(|status| {
                 format!(
                     "{} {} term {} log {:?} applied {:?} {:?}",
                     status.node,
@@ -383,8 +392,31 @@ impl Stage {
                     status.failure
                 )
             })
-            .collect();
-        self.breach(format!("the nodes do not agree in the end: {states:?}"));
+            .collect()
+    }
+
+    /// Checks that all members have the same rows of a group.
+    fn compare_rows(&self, group: usize) {
+        let members = self.members();
+        let mut rows = Vec::new();
+        for node in self.nodes() {
+            if !members.contains(&node.id()) {
+                continue;
+            }
+            match node.groups()[group].synced_rows() {
+                Ok(read) => rows.push(read),
+                Err(error) => self.breach(format!("node {}: {error}", node.id())),
+            }
+        }
+        for other in &rows {
+            let missing = rows[0].iter().find(|row| !other.contains(row));
+            let surplus = other.iter().find(|row| !rows[0].contains(row));
+            if missing.is_some() || surplus.is_some() {
+                self.breach(format!(
+                    "the nodes have different rows in group {group}: {missing:?} and {surplus:?}"
+                ));
+            }
+        }
     }
 
     /// The members of the cluster, as its leader knows them.
@@ -397,7 +429,7 @@ impl Stage {
         })
     }
 
-    fn nodes(&self) -> Vec<ClusterNode> {
+    fn nodes(&self) -> Vec<NodeGroups> {
         let state = lock(&self.state);
         let nodes = state.nodes.values();
         nodes.filter_map(|(_, node)| node.clone()).collect()
@@ -405,7 +437,7 @@ impl Stage {
 
     fn digest(&self) -> u64 {
         let mut digest = self.scheduler.polls();
-        for disk in self.disks.values() {
+        for disk in self.disks.values().flat_map(|disk| &disk.groups) {
             let end = std::ops::Bound::Unbounded;
             for row in disk.rows.page(end, end, usize::MAX).unwrap_or_default() {
                 for byte in row.key.iter().chain(&row.value) {
@@ -417,19 +449,27 @@ impl Stage {
     }
 }
 
-fn config(node: u64) -> Option<ClusterConfig> {
+/// The status of each group of a node.
+fn group_statuses(node: &NodeGroups) -> Vec<ClusterStatus> {
+    let groups = node.groups().iter();
+    groups.map(qo_cluster::ClusterNode::status).collect()
+}
+
+fn config(node: u64, faults: &Faults) -> Option<ClusterConfig> {
     let secret = ClusterSecret::new("a secret of the simulator").ok()?;
     let listen = "127.0.0.1:0".parse().ok()?;
     let mut config = ClusterConfig::new(node, "sim", "", listen, secret);
     if node <= NODES {
         config.members = (1..=NODES).map(member).collect();
     }
+    config.groups = faults.groups;
     config.heartbeat = Duration::from_millis(300);
     config.election = (Duration::from_millis(1_200), Duration::from_millis(2_400));
     // Runs are short, and the log should be cut in them.
     config.snapshot_entries = 25;
     config.kept_entries = 6;
     config.segment_bytes = 2_048;
+    config.collected_bytes = faults.collected_bytes * usize::from(faults.groups);
     config.broker.lease_ms = 6_000;
     Some(config)
 }

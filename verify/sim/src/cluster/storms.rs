@@ -1,17 +1,32 @@
-//! What strikes a node: deaths, pauses, messages that are cut off, disks that are full or slow.
+//! What strikes a node: deaths, stops, pauses, messages that are cut off, disks that are full or slow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::run::Stage;
 use crate::random::Random;
 
 /// One seed in this many has no faults.
 const CALM_EVERY: u64 = 6;
+/// One seed in this many has several groups: two, three or four.
+const GROUPS_EVERY: u64 = 5;
+const GROUPS_MIN: u64 = 2;
+const GROUPS_KINDS: u64 = 3;
+/// How long a node that is stopped has to hand its groups over.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// The number of groups in the run of a seed.
+pub fn groups_of(seed: u64) -> u16 {
+    if seed % GROUPS_EVERY != GROUPS_EVERY - 2 {
+        return 1;
+    }
+    u16::try_from(GROUPS_MIN + seed / GROUPS_EVERY % GROUPS_KINDS).unwrap_or(1)
+}
 
 /// The faults of a run.
 #[derive(Debug)]
 pub(super) struct Faults {
-    pub(super) trouble: std::time::Duration,
+    pub(super) trouble: Duration,
     /// Chances in ten seconds.
     death: f64,
     pause: f64,
@@ -24,6 +39,11 @@ pub(super) struct Faults {
     pub(super) skew: bool,
     /// Whether nodes are replaced.
     pub(super) replaces: bool,
+    /// Whether nodes are stopped as an operator stops them.
+    stops: bool,
+    pub(super) groups: u16,
+    /// How much a group collects before it writes rows.
+    pub(super) collected_bytes: usize,
 }
 
 impl Faults {
@@ -51,6 +71,9 @@ impl Faults {
             skew: dice.chance(0.4) && !is_calm,
             // Also without other faults.
             replaces: dice.chance(0.4),
+            stops: dice.chance(0.4),
+            groups: groups_of(seed),
+            collected_bytes: [1, 3_000, 30_000][usize::try_from(dice.below(3)).unwrap_or_default()],
         }
     }
 }
@@ -71,6 +94,9 @@ impl Stage {
                 let polls = dice.between(1, 2_000);
                 self.scheduler.doom(process, polls);
             }
+            if self.faults.stops && dice.chance(0.3) {
+                self.stop(node).await;
+            }
             if dice.chance(self.faults.pause) {
                 let pause = dice.millis(500, 15_000);
                 self.scheduler.note(process, || format!("pauses {pause:?}"));
@@ -83,6 +109,10 @@ impl Stage {
                 self.scheduler.sleep(dice.millis(500, 20_000)).await;
                 self.disks[&node].set_full(false);
             }
+            // Waiting may have taken longer than the trouble.
+            if self.is_calm() {
+                return;
+            }
             if dice.chance(self.faults.stall) {
                 self.scheduler
                     .note(process, || "its disk is slow".to_owned());
@@ -90,9 +120,27 @@ impl Stage {
                 self.scheduler.sleep(dice.millis(500, 15_000)).await;
                 self.disks[&node].set_stalls(false);
             }
+            if self.is_calm() {
+                return;
+            }
             if dice.chance(self.faults.cut) {
                 self.cut_off(&mut dice, node).await;
             }
+        }
+    }
+
+    /// Lets a node hand its groups over, and ends it.
+    async fn stop(&self, node: u64) {
+        let Some((process, running)) = self.node(node) else {
+            return;
+        };
+        self.scheduler.note(process, || "is stopped".to_owned());
+        let stopping = async move { running.hand_over().await };
+        self.scheduler.spawn(process, Box::pin(stopping));
+        tokio::select! {
+            biased;
+            () = self.scheduler.died(process) => {}
+            () = self.scheduler.sleep(STOP_MAX) => self.scheduler.doom(process, 1),
         }
     }
 
