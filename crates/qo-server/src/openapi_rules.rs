@@ -42,7 +42,7 @@ pub(crate) fn add(document: &mut Value) {
     parameter(document, "/v1/settings/{kind}", "kind", &kinds);
     let token = json!({"type": "string", "pattern": "^[0-9a-f]{16}$"});
     parameter(document, "/v1/tokens/{token}", "token", &token);
-    let group = json!({"type": ["integer", "null"], "minimum": 0, "maximum": u16::MAX});
+    let group = json!({"type": "integer", "minimum": 0, "maximum": u16::MAX});
     parameter(document, "/v1/cluster/log", "group", &group);
 }
 

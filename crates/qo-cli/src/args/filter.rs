@@ -34,7 +34,7 @@ pub struct FilterArgs {
     #[arg(long, value_name = "TEXT")]
     pub text: Option<qo::SearchText>,
     /// Only tasks that match this search, such as 'type:mail*,sms -queue:bulk status:due since:2h'; `or` separates alternatives
-    #[arg(long, value_name = "SEARCH", long_help = SEARCH_HELP)]
+    #[arg(long, value_name = "SEARCH", allow_hyphen_values = true, long_help = SEARCH_HELP)]
     pub search: Option<qo::Search>,
 }
 

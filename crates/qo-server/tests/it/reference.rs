@@ -123,12 +123,13 @@ negative_data_rejection.enabled = false
 # - `raw` is for payloads of bytes: input and output.
 # - A blob that must exist, or have the address in the path; a job that must be active.
 # - Cron lines, host names with ports, and a worker that must be named twice alike.
+# - The name of a token is limited in bytes, and a schema counts characters.
 # - A document of any kind is stored as it is. As a schedule it may be unreadable, so the routes of schedules refuse it afterwards.
 [[operations]]
 include-name = [
     "GET /v1/tasks", "POST /v1/bulk", "POST /v1/tasks", "GET /v1/tasks/{id}/input", "GET /v1/tasks/{id}/output", "PUT /blobs/{address}",
     "POST /jobs/create", "POST /jobs/{id}/complete", "POST /jobs/{id}/tickle", "PUT /v1/cluster/members/{node}", "PUT /v1/workers/{worker}",
-    "POST /v1/settings/{kind}", "GET /v1/schedules/{name}", "PUT /v1/schedules/{name}", "POST /v1/schedules/{name}/backfill",
+    "PUT /v1/tokens/{token}", "POST /v1/settings/{kind}", "GET /v1/schedules/{name}", "PUT /v1/schedules/{name}", "POST /v1/schedules/{name}/backfill",
     "POST /v1/schedules/{name}/pause", "POST /v1/schedules/{name}/resume", "POST /v1/schedules/{name}/trigger",
 ]
 
