@@ -4,6 +4,8 @@
 //! simulator supplies its own and thereby runs the code that ships. A lint in `clippy.toml` bans clocks and random
 //! numbers elsewhere.
 
+mod usage;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,6 +13,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use qo_core::{LeaseId, OpId, TaskId, Timestamp};
+
+pub use self::usage::ProcessUsage;
 
 /// A boxed future without borrowed data.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -33,6 +37,11 @@ pub trait Runtime: Debug + Send + Sync + 'static {
 
     /// 64 random bits.
     fn random(&self) -> u64;
+
+    /// What this process uses of its machine, for display. Nothing if the system does not tell, or if runs must be repeatable.
+    fn process_usage(&self) -> Option<ProcessUsage> {
+        None
+    }
 }
 
 /// Readings of both local clocks at one moment.
@@ -134,6 +143,10 @@ impl Runtime for TokioRuntime {
 
     fn random(&self) -> u64 {
         rand::random()
+    }
+
+    fn process_usage(&self) -> Option<ProcessUsage> {
+        ProcessUsage::of_this_process()
     }
 }
 

@@ -321,6 +321,10 @@ fn workers_table(workers: &[WorkerInfo], now: Timestamp) -> Table {
         .flexible("WORKER")
         .column("HOST")
         .optional()
+        .number("CPU")
+        .optional()
+        .number("MEMORY")
+        .optional()
         .number("BUSY")
         .number("COMPLETED")
         .number("FAILED")
@@ -329,6 +333,12 @@ fn workers_table(workers: &[WorkerInfo], now: Timestamp) -> Table {
         table.row(vec![
             worker.worker_id.as_str().into(),
             worker.host.as_deref().unwrap_or_default().into(),
+            text::cpu(worker.cpu_percent).into(),
+            worker
+                .memory_bytes
+                .map(text::bytes)
+                .unwrap_or_default()
+                .into(),
             format!("{} of {}", worker.current_tasks.len(), worker.slots).into(),
             text::grouped(worker.tasks_completed).into(),
             text::grouped(worker.tasks_failed).into(),

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::style::{DIM, GREEN, RED, YELLOW};
 use crate::output::table::{Cell, Table};
 use crate::output::watch::watch;
-use crate::output::{Screen, time};
+use crate::output::{Screen, text, time};
 use crate::session::Session;
 
 /// A worker without a heartbeat for this many thresholds is dead.
@@ -143,6 +143,10 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
         .column("STATE")
         .column("HOST")
         .optional()
+        .number("CPU")
+        .optional()
+        .number("MEMORY")
+        .optional()
         .number("RUNNING")
         .number("COMPLETED")
         .number("FAILED")
@@ -171,6 +175,12 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
             worker.worker_id.as_str().into(),
             Cell::styled(state, style),
             worker.host.as_deref().unwrap_or_default().into(),
+            text::cpu(worker.cpu_percent).into(),
+            worker
+                .memory_bytes
+                .map(text::bytes)
+                .unwrap_or_default()
+                .into(),
             format!("{} of {}", tasks.len(), worker.slots).into(),
             worker.tasks_completed.to_string().into(),
             worker.tasks_failed.to_string().into(),

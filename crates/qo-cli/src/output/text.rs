@@ -78,6 +78,13 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// A share of one core, if it is known.
+pub fn cpu(percent: Option<u32>) -> String {
+    percent
+        .map(|percent| format!("{percent} %"))
+        .unwrap_or_default()
+}
+
 /// A number of bytes.
 pub fn bytes(number: u64) -> String {
     match number {

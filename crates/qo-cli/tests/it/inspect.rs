@@ -208,6 +208,8 @@ async fn health_of_workers_follows_from_their_heartbeats() {
         let mut worker = WorkerInfo::new(name.parse().unwrap(), now.minus_millis(7_200_000));
         worker.last_heartbeat = now.minus_millis(silent_seconds * 1_000);
         worker.tasks_completed = 12;
+        worker.cpu_percent = Some(150);
+        worker.memory_bytes = Some(48 * 1_048_576);
         queue.heartbeat(&worker).await.unwrap();
     }
     let workers = workspace.qo(&["workers", "--json"]).lines("worker");
@@ -225,7 +227,12 @@ async fn health_of_workers_follows_from_their_heartbeats() {
         [("lively", "active"), ("slow", "stale"), ("gone", "dead")]
     );
     let shown = workspace.qo(&["workers", "--threshold", "1d"]);
-    assert!(!shown.assert(0).stdout.contains("stale"), "{shown:#?}");
+    let shown = &shown.assert(0).stdout;
+    assert!(!shown.contains("stale"), "{shown}");
+    assert!(
+        shown.contains("150 %") && shown.contains("48 MiB"),
+        "{shown}"
+    );
     queue.close().await;
 }
 

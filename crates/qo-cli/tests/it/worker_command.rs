@@ -466,6 +466,13 @@ fn workers_are_asked_to_be_quiet_and_to_stop() {
     let state = ask("quiet").assert(0).json("worker");
     assert_eq!(state["request"]["action"], "quiet");
     assert!(state["request"]["by"].is_string(), "{state}");
+    #[cfg(target_os = "linux")]
+    assert!(
+        state["memory_bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes > 1_048_576),
+        "{state}"
+    );
     let listed = workspace.qo(&["workers"]);
     assert!(listed.assert(0).stdout.contains("quiet"), "{listed:#?}");
     workspace.qo(&["workers", "stop", "nobody"]).assert(3);

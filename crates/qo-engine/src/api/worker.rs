@@ -28,6 +28,12 @@ pub struct WorkerInfo {
     /// The host that it runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// The CPU time that its process used between its last two heartbeats, in percent of one core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_percent: Option<u32>,
+    /// The memory that its process used at its last heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// The oldest task that it is running.
     #[serde(default)]
     pub current_task: Option<TaskId>,
@@ -63,6 +69,8 @@ impl WorkerInfo {
             types: Vec::new(),
             slots: 1,
             host: None,
+            cpu_percent: None,
+            memory_bytes: None,
             current_task: None,
             current_tasks: Vec::new(),
             tasks_completed: 0,

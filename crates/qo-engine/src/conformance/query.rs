@@ -446,6 +446,8 @@ pub(super) async fn lists_registered_workers(ctx: &TestContext<'_>) {
     worker.tasks_completed = 41;
     worker.tasks_failed = 1;
     worker.host = Some("host.example".to_owned());
+    worker.cpu_percent = Some(150);
+    worker.memory_bytes = Some(64 * 1_048_576);
     ctx.engine.heartbeat(&worker).await.unwrap();
     let listed = find().await.unwrap();
     assert_eq!(listed, worker);

@@ -368,6 +368,8 @@ impl Story {
             worker.host = host.map(str::to_owned);
             worker.tasks_completed = completed;
             worker.tasks_failed = failed;
+            worker.cpu_percent = Some(12 * slots);
+            worker.memory_bytes = Some((40 + 6 * u64::from(slots)) * 1_048_576);
             if name == "worker-billing" {
                 worker.queues = vec!["billing".parse()?];
                 worker.types = vec!["charge_card".parse()?];

@@ -1,5 +1,6 @@
 //! Keeps the worker's record up to date. It is for display and for sharing work; correctness does not depend on it.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use qo_core::{Shard, Timestamp};
@@ -18,6 +19,8 @@ const TASKS_MAX: usize = 1_000;
 pub(super) struct Heartbeat {
     started_at: Timestamp,
     host: Option<String>,
+    /// The time of the last heartbeat, and the CPU time of the process until then.
+    last_cpu: Mutex<Option<(Duration, Duration)>>,
 }
 
 impl Heartbeat {
@@ -25,6 +28,7 @@ impl Heartbeat {
         Self {
             started_at: run.plan.queue.now(),
             host,
+            last_cpu: Mutex::new(None),
         }
     }
 
@@ -47,8 +51,18 @@ impl Heartbeat {
         }
     }
 
+    /// The CPU time since the last heartbeat in percent of one core; nothing at the first one.
+    fn cpu_percent(&self, now: Duration, cpu: Duration) -> Option<u32> {
+        let mut last = self.last_cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last_at, last_cpu) = last.replace((now, cpu))?;
+        let passed_ms = now.saturating_sub(last_at).as_millis();
+        let used_ms = cpu.saturating_sub(last_cpu).as_millis();
+        u32::try_from((used_ms * 100).checked_div(passed_ms)?).ok()
+    }
+
     fn record(&self, run: &WorkerRun) -> WorkerInfo {
         let plan = &run.plan;
+        let usage = plan.runtime().process_usage();
         let report = run.counters.report();
         let mut tasks = run.running.tasks();
         tasks.truncate(TASKS_MAX);
@@ -63,11 +77,35 @@ impl Heartbeat {
             types: plan.handlers.keys().cloned().collect(),
             slots: u32::try_from(plan.concurrency).unwrap_or(u32::MAX),
             host: self.host.clone(),
+            cpu_percent: usage
+                .and_then(|usage| self.cpu_percent(plan.runtime().monotonic(), usage.cpu)),
+            memory_bytes: usage.map(|usage| usage.memory_bytes),
             current_task: tasks.first().copied(),
             current_tasks: tasks,
             tasks_completed: report.completed,
             tasks_failed: report.failures(),
             ..WorkerInfo::new(plan.id.clone(), self.started_at)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_relative_to_the_last_heartbeat() {
+        let heartbeat = Heartbeat {
+            started_at: Timestamp::MIN,
+            host: None,
+            last_cpu: Mutex::new(None),
+        };
+        let at =
+            |now, cpu| heartbeat.cpu_percent(Duration::from_secs(now), Duration::from_secs(cpu));
+        assert_eq!(at(100, 3_000), None);
+        assert_eq!(at(110, 3_005), Some(50));
+        assert_eq!(at(120, 3_025), Some(200));
+        assert_eq!(at(120, 3_025), None, "no time has passed");
+        assert_eq!(at(130, 3_025), Some(0));
     }
 }

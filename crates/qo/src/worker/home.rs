@@ -14,7 +14,7 @@ use qo_core::Timestamp;
 use qo_engine::api::Duty;
 use qo_engine::watch::Watcher;
 use qo_engine::{ChangeCall, Engine, EngineError, ForwardingEngine, ReadCall};
-use qo_store::runtime::{BoxFuture, Runtime};
+use qo_store::runtime::{BoxFuture, ProcessUsage, Runtime};
 use tokio::runtime::Handle;
 
 use crate::queue::Queue;
@@ -75,6 +75,10 @@ impl Runtime for HomeRuntime {
 
     fn random(&self) -> u64 {
         self.runtime.random()
+    }
+
+    fn process_usage(&self) -> Option<ProcessUsage> {
+        self.runtime.process_usage()
     }
 }
 

@@ -31,6 +31,10 @@ pub struct WorkerRecord {
     pub slots: u32,
     /// The machine that it runs on.
     pub host: Option<String>,
+    /// The CPU time that its process used between its last two heartbeats, in percent of one core.
+    pub cpu_percent: Option<u32>,
+    /// The memory that its process used at its last heartbeat.
+    pub memory_bytes: Option<u64>,
     /// The oldest task that it is running.
     #[schema(value_type = Option<Id>)]
     pub current_task: Option<String>,

@@ -41,7 +41,7 @@ export class WorkersView {
         ? empty('No workers', h('p', {}, 'Start one with ', h('code', {}, 'qo worker')), 'Tasks wait until a worker is started.')
             : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
-            h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host', 'Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'), !this.source.readOnly && column('Actions'))),
+            h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host'].map(column), column('CPU', 'number'), column('Memory', 'number'), ['Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'), !this.source.readOnly && column('Actions'))),
             h('tbody', {}, workers.map((worker) => this.#row(worker, now)))))),
       this.cluster && this.#nodes(this.cluster));
   }
@@ -76,6 +76,8 @@ export class WorkersView {
         worker.request && h('span', { class: 'faint', title: askedBy(worker.request) }, worker.request.action === 'stop' ? ' stopping' : ' quiet')),
       h('td', { class: 'when', 'data-label': 'Heartbeat' }, timeOf(worker.last_heartbeat, this.source)),
       h('td', { 'data-label': 'Host' }, worker.host ?? h('span', { class: 'faint' }, '–')),
+      h('td', { class: 'number', 'data-label': 'CPU', title: 'CPU time between the last two heartbeats, in percent of one core' }, worker.cpu_percent === undefined ? h('span', { class: 'faint' }, '–') : `${number(worker.cpu_percent)} %`),
+      h('td', { class: 'number', 'data-label': 'Memory' }, worker.memory_bytes === undefined ? h('span', { class: 'faint' }, '–') : bytes(worker.memory_bytes)),
       h('td', { 'data-label': 'Queues' }, list(worker.queues)),
       h('td', { 'data-label': 'Types' }, list(worker.types)),
       h('td', { class: 'number', 'data-label': 'Slots' }, `${tasks.length} / ${worker.slots}`),

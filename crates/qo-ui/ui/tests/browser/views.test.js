@@ -189,7 +189,7 @@ test('workers, queues and settings', async () => {
   // The workers may have become stale during the other tests, so their heartbeats are renewed.
   await stage.s3.putMany(stage.bucket, (await story()).filter(({ key }) => key.startsWith('workers/')));
   const page = await openDashboard(stage, { go: 'workers' });
-  for (const text of ['worker-eu-1', 'ip-10-0-3-17', 'active', 'stale', 'dead', '1,204']) await shows(page, text);
+  for (const text of ['worker-eu-1', 'ip-10-0-3-17', 'active', 'stale', 'dead', '1,204', '96 %', '88.0 MiB']) await shows(page, text);
   await checkAccess(page, 'workers');
   await screenshot(page, 'workers');
   await visit(page, '#/queues');
