@@ -1,8 +1,8 @@
 //! Runs test programs beside each other.
 //!
 //! A program that computes leaves no core free, so only one of them runs at a time, with a low priority. Programs that mostly wait, for
-//! processes, servers and timers, run beside it, each with more threads than there are cores. When all have ended, the failed tests run once
-//! more.
+//! processes, servers and timers, run beside it, each with more threads than there are cores. When no such program is left, the others compute
+//! beside each other, because the last test of one uses a single core. When all have ended, the failed tests run once more.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -55,11 +55,11 @@ pub(crate) fn run(jobs: Vec<Job>) -> Vec<JobResult> {
     let numbered = jobs.into_iter().enumerate();
     let (computing, waiting): (VecDeque<_>, VecDeque<_>) =
         numbered.partition(|(_, job)| job.load == Load::Computes);
-    let lists = [Mutex::new(computing), Mutex::new(waiting)];
+    let (computing, waiting) = (Mutex::new(computing), Mutex::new(waiting));
     let results = Mutex::new(Vec::with_capacity(count));
-    let lane = |list: &Mutex<VecDeque<(usize, Job)>>| {
+    let lane = |lists: &[&Mutex<VecDeque<(usize, Job)>>]| {
         loop {
-            let next = lock(list).pop_front();
+            let next = lists.iter().find_map(|list| lock(list).pop_front());
             let Some((number, job)) = next else {
                 return;
             };
@@ -84,9 +84,10 @@ pub(crate) fn run(jobs: Vec<Job>) -> Vec<JobResult> {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| lane(&lists[0]));
-        for _ in 0..WAITING_LANES {
-            scope.spawn(|| lane(&lists[1]));
+        scope.spawn(|| lane(&[&computing]));
+        scope.spawn(|| lane(&[&waiting, &computing]));
+        for _ in 1..WAITING_LANES {
+            scope.spawn(|| lane(&[&waiting]));
         }
     });
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -241,6 +242,20 @@ printf '\nfailures:\n'; printf '    %s\n' $FAILED; exit 101"#;
                 ),
             ),
             job("second", Load::Waits, &format!("touch {path}")),
+        ]);
+        assert!(results.iter().all(|result| result.failure.is_none()));
+    }
+
+    #[test]
+    fn programs_compute_beside_each_other_when_none_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ready");
+        let path = file.display();
+        let script =
+            format!("for i in $(seq 300); do test -e {path} && exit 0; sleep 0.1; done; exit 1");
+        let results = run(vec![
+            job("first", Load::Computes, &script),
+            job("second", Load::Computes, &format!("touch {path}")),
         ]);
         assert!(results.iter().all(|result| result.failure.is_none()));
     }

@@ -16,7 +16,7 @@ use qo_store::wrap::version_keys::VersionKeys;
 use super::{Host, Running, Subject, Work};
 use crate::store::Bucket;
 
-/// How many promotions may be repeated beyond a half of them: workers that come and go do not all know each other.
+/// How many promotions may be repeated beyond once for each task.
 const PROMOTIONS_SPARE: usize = 5;
 
 /// The engine of direct mode, with its monitor and its sweeper.
@@ -162,7 +162,9 @@ impl Subject for Direct {
             .map(Iterator::count)
             .collect();
         let (entries, writes) = (promotions.len(), promotions.iter().sum::<usize>());
-        let allowed = entries + entries / 2 + PROMOTIONS_SPARE;
+        // After the first worker has died or started, two workers may both take themselves for it until they read the roster again. All
+        // tasks of a run may become due in that moment.
+        let allowed = 2 * entries + PROMOTIONS_SPARE;
         (writes > allowed).then(|| {
             format!(
                 "{entries} scheduled tasks were promoted by {writes} writes; {allowed} are allowed"
