@@ -1,8 +1,7 @@
 //! Collects changes in memory, and writes many of them to the rows below in one transaction.
 //!
-//! A task is submitted, claimed and completed within moments, and each of these steps changes its rows. Written one after the other, they
-//! take most of a node's CPU time. Collected, most of them replace each other in memory, and a page of the database is written once for
-//! many rows.
+//! A task is submitted, claimed and completed within moments, and each of these steps changes its rows. Collected, most of the changes replace
+//! each other in memory, and a page of the database is written once for many rows.
 //!
 //! ```text
 //! write ──► active layer ──► frozen layer ──► the rows below        a read looks in this order
