@@ -7,7 +7,9 @@
 //!   four more after three times, and so on ([`Rank::steal_delays`]). These workers are different for each task, so the tasks of a dead worker
 //!   are spread over all others.
 //! - **Batches**: a batch of new tasks wakes as many workers as are needed to run it, in rotation, and each of these takes its
-//!   [`TaskShare`] of all tasks in the index ([`assign`]). The other workers do not list.
+//!   [`TaskShare`] of all tasks in the index ([`assign`]). Any of them may be busy or gone, so the next workers in the rotation are backups and
+//!   list later: one after the steal time, and two more after twice that time. In a small fleet, every other worker is a backup. The rest do not
+//!   list.
 //! - **Starting points**: in an index of many pages, a large fleet begins at several [starting points](starting_point).
 
 use qo_core::TaskId;
@@ -15,8 +17,9 @@ use qo_core::keys::{IndexEntry, Key};
 
 /// How many entries of a page should be assigned to each worker. A fleet that is too large for this begins at several starting points.
 const ENTRIES_PER_WORKER: usize = 32;
-/// How many more workers than those with a share list after the steal time.
-const BACKUPS: u64 = 1;
+/// After how many steal times the last backups of a batch list. Each of them costs a LIST, if no newer tasks come before. A task waits for longer
+/// if its worker and three more in a row are busy: then for the first LIST of any idle worker without a signal.
+const BACKUP_DELAYS_MAX: u64 = 2;
 /// The maximum number of tasks that are assigned to a worker at once.
 const SHARE_MAX: u64 = 16;
 /// A batch wakes at least this many workers, or one for each task.
@@ -121,8 +124,8 @@ pub(super) enum Assignment {
     Everybody,
     /// The worker takes a share of them.
     Share(TaskShare),
-    /// The worker lists after the steal time and takes what is left: a worker with a share may be busy or gone.
-    Backup,
+    /// The worker lists after this many steal times and takes what is left.
+    Backup { delays: u64 },
     /// The tasks are for other workers.
     Others,
 }
@@ -152,9 +155,9 @@ pub(super) fn assign(rank: Rank, slots: u64, added: Added) -> Assignment {
     let earlier = assign_batch(rank, slots, listed, batch);
     match (later, earlier) {
         (Assignment::Share(_) | Assignment::Everybody, _) => later,
-        (_, Assignment::Share(_) | Assignment::Everybody) => earlier,
+        (_, Assignment::Share(_) | Assignment::Everybody) | (Assignment::Others, _) => earlier,
         // A worker with a share of the later batch sees what is left of the earlier one.
-        (Assignment::Backup | Assignment::Others, _) => later,
+        (Assignment::Backup { .. }, _) => later,
     }
 }
 
@@ -176,8 +179,18 @@ fn assign_batch(rank: Rank, slots: u64, from: u64, to: u64) -> Assignment {
             number,
             count: shares,
         })
-    } else if number < shares + BACKUPS {
-        Assignment::Backup
+    } else {
+        backup(rank, number - shares)
+    }
+}
+
+/// What a worker without a share does: `behind` counts the workers between those with a share and it.
+fn backup(rank: Rank, behind: u64) -> Assignment {
+    let delays = u64::from((behind + 1).ilog2()) + 1;
+    if rank.is_of_few() {
+        Assignment::Backup { delays: 1 }
+    } else if delays <= BACKUP_DELAYS_MAX {
+        Assignment::Backup { delays }
     } else {
         Assignment::Others
     }
@@ -340,7 +353,7 @@ mod tests {
             let both = assign(rank, 4, added(100, Some(140), 180));
             let expected = if matches!(second, Assignment::Share(_)) {
                 second
-            } else if matches!(first, Assignment::Share(_)) {
+            } else if matches!(first, Assignment::Share(_)) || second == Assignment::Others {
                 first
             } else {
                 second
@@ -350,16 +363,33 @@ mod tests {
     }
 
     #[test]
-    fn one_more_worker_is_the_backup_for_an_assigned_task() {
-        let assignments: Vec<Assignment> = (0..10)
-            .map(|rank| assign(Rank { rank, count: 10 }, 4, added(25, Some(25), 26)))
+    fn the_next_workers_are_backups_for_an_assigned_task() {
+        let assignments: Vec<Assignment> = (0..100)
+            .map(|rank| assign(Rank { rank, count: 100 }, 4, added(25, Some(25), 26)))
             .collect();
-        assert_eq!(assignments[5], Assignment::Share(TaskShare::ALL));
-        assert_eq!(assignments[6], Assignment::Backup);
+        assert_eq!(assignments[25], Assignment::Share(TaskShare::ALL));
+        let after = |delays| {
+            let backups = assignments.iter().enumerate();
+            let backups =
+                backups.filter(|(_, assigned)| **assigned == Assignment::Backup { delays });
+            backups.map(|(rank, _)| rank).collect::<Vec<_>>()
+        };
+        assert_eq!(after(1), [26]);
+        assert_eq!(after(2), [27, 28]);
         let others = assignments
             .iter()
             .filter(|assigned| **assigned == Assignment::Others)
             .count();
-        assert_eq!(others, 8);
+        assert_eq!(others, 96);
+    }
+
+    #[test]
+    fn in_a_small_fleet_everybody_is_a_backup() {
+        let assignments: Vec<Assignment> = (0..4)
+            .map(|rank| assign(Rank { rank, count: 4 }, 1, added(5, Some(5), 6)))
+            .collect();
+        let backup = Assignment::Backup { delays: 1 };
+        let share = Assignment::Share(TaskShare::ALL);
+        assert_eq!(assignments, [backup, share, backup, backup]);
     }
 }

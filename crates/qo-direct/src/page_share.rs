@@ -17,6 +17,8 @@ pub(super) struct PageShare {
     pub(super) steal_at: Option<Timestamp>,
     /// When a page last had entries of its own.
     pub(super) had_own_at: Option<Timestamp>,
+    /// Whether the page has entries for others that have been due for the steal time.
+    pub(super) has_overdue: bool,
 }
 
 impl DirectEngine {
@@ -41,6 +43,8 @@ impl DirectEngine {
             let since = had_own_at.map_or(entry.available_at, |at| at.max(entry.available_at));
             since.plus_millis(steal_after_ms.saturating_mul(delays(entry)))
         };
+        let is_overdue = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms) <= now;
+        let has_overdue = others.iter().any(is_overdue);
         // Never immediately: an entry that no worker can claim must not make workers list in a tight loop.
         let soon = now.plus_millis(steal_after_ms / 4);
         if !own.is_empty() {
@@ -49,6 +53,7 @@ impl DirectEngine {
                 entries: own,
                 steal_at: steal_at.map(|at| at.max(soon)),
                 had_own_at,
+                has_overdue,
             };
         }
         let (stealable, reserved): (Vec<_>, Vec<_>) = others
@@ -67,6 +72,7 @@ impl DirectEngine {
             entries: stealable,
             steal_at,
             had_own_at,
+            has_overdue,
         }
     }
 

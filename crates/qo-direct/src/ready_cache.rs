@@ -88,6 +88,8 @@ struct CachedPage {
     share: Option<TaskShare>,
     /// When a page last had entries for this process.
     had_own_at: Option<Timestamp>,
+    /// Whether the page had entries for others that had been due for the steal time.
+    has_overdue: bool,
     /// Whether entries were skipped because a limit is full.
     skipped: bool,
 }
@@ -191,6 +193,7 @@ impl DirectEngine {
             cached.due_at = None;
             cached.steal_at = share.steal_at;
             cached.had_own_at = share.had_own_at;
+            cached.has_overdue = share.has_overdue;
             cached.share = None;
             cached.skipped |= has_skipped;
             if let ListReason::Assigned(share) = reason
@@ -229,12 +232,14 @@ impl DirectEngine {
                 entries,
                 steal_at: None,
                 had_own_at,
+                has_overdue: false,
             },
             // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
             None => PageShare {
                 entries: self.shuffled(entries),
                 steal_at: None,
                 had_own_at,
+                has_overdue: false,
             },
             Some(ranks) => {
                 let delays =

@@ -3,12 +3,15 @@
 //! A worker lists in these cases:
 //! - **It has used up its part of a page, and there are more.**
 //! - **The signal announces new tasks that are assigned to it.** The signal says how many entries were added. If these are not enough for
-//!   everybody, only some workers list. The others rely on the fallback interval, so that a trickle of tasks does not cost a LIST per task and
-//!   idle worker.
-//! - **It has seen tasks of others that it may steal by now.** It takes them only if a page has none of its own. The time counts from when the
-//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish too. Newer
-//!   tasks that are assigned to others end the wait, because these workers see the older ones.
+//!   everybody, only some workers list, and a few more after a while, as backups. The others rely on the fallback interval, so that a trickle of
+//!   tasks does not cost a LIST per task and idle worker.
+//! - **It has seen tasks of others that it may steal by now.** The time counts from when the task was due, and from when the worker last had
+//!   tasks of its own: at the end of a backlog, all others are about to finish too.
 //! - **It has not listed for the fallback interval**, because a signal may have been lost.
+//!
+//! Newer tasks that are assigned to others end the wait of a backup and of a thief: the share of a worker is one of all tasks in the index,
+//! so the older ones are assigned again, too. Otherwise every task of a trickle would cost the LISTs of its backups. But a worker that has seen
+//! overdue tasks keeps its time. Their owners are busy, and a busy worker takes only its own tasks, whatever is assigned to it.
 
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use qo_core::{Timestamp, WorkerId};
 use qo_store::runtime::RuntimeExt;
 
 use super::{ReadyList, ReadyListName};
-use crate::assignment::{Added, Assignment, Rank, ShardRanks, TaskShare, assign};
+use crate::assignment::{Added, Assignment, ShardRanks, TaskShare, assign};
 use crate::peers::Standing;
 use crate::{DirectEngine, lock};
 
@@ -92,17 +95,24 @@ impl DirectEngine {
         let steal_at = match assign(rank, slots, added) {
             Assignment::Everybody => return Some(ListReason::More),
             Assignment::Share(share) => return Some(ListReason::Assigned(share)),
-            Assignment::Backup => Some(store_now.plus_millis(self.config().steal_after_ms)),
+            Assignment::Backup { delays } => {
+                let delay_ms = self.config().steal_after_ms.saturating_mul(delays);
+                Some(store_now.plus_millis(delay_ms))
+            }
             Assignment::Others => None,
         };
-        let share = steal_at.map(|_| TaskShare::ALL);
         let mut cached = lock(&list.cached);
         if let Some((_, epoch)) = &mut cached.listed {
             *epoch = change.epoch;
         }
         cached.listed_entries = change.entries;
-        cached.share = share;
-        cached.steal_at = steal_at;
+        if cached.has_overdue {
+            // The worker steals beside a backlog of others, and takes a new task like the older ones.
+            cached.steal_at = cached.steal_at.into_iter().chain(steal_at).min();
+        } else {
+            cached.share = steal_at.map(|_| TaskShare::ALL);
+            cached.steal_at = steal_at;
+        }
         None
     }
 
@@ -189,13 +199,13 @@ impl DirectEngine {
         u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// When a list that was listed at `at` is listed again without a signal. The workers of a large fleet do so less often, and at different
-    /// times: whichever comes first takes a task whose signal was lost.
+    /// When a list that was listed at `at` is listed again without a signal. The workers of a fleet do so at different times, because whichever
+    /// comes first takes a task whose signal was lost or whose workers are busy; those of a large fleet do so less often.
     pub(crate) fn fallback_at(&self, at: Duration) -> Duration {
         let interval = self.config().fallback_interval;
         match self.standing() {
-            Standing::Ranked(Rank { count, .. }) if count >= 2 * FALLBACK_WORKERS => {
-                let intervals = (count / FALLBACK_WORKERS).min(FALLBACK_INTERVALS_MAX);
+            Standing::Ranked(rank) if !rank.is_of_few() => {
+                let intervals = (rank.count / FALLBACK_WORKERS).clamp(1, FALLBACK_INTERVALS_MAX);
                 let factor = 0.5 + self.runtime().random_unit();
                 #[expect(clippy::cast_precision_loss, reason = "the factor is a single digit")]
                 let factor = factor * intervals as f64;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use qo_core::keys::{Key, READY_PREFIX, ROSTER_KEY};
-use qo_core::{Json, Status, WorkerId};
+use qo_core::{Json, Status, TaskId, WorkerId};
 use qo_direct::{DirectEngine, Maintenance, MaintenanceConfig, MaintenanceHandle};
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
@@ -119,6 +119,74 @@ async fn one_worker_of_a_fleet_promotes_a_delayed_task() {
     let promoted = counts.of("ready", Operation::Put).requests;
     assert!((20..=24).contains(&promoted), "{counts}");
     drop(workers);
+}
+
+/// Starts a worker that is busy with something else: it sends heartbeats and claims nothing.
+async fn start_busy(bucket: &Bucket, number: usize) -> Worker {
+    let mut worker = start(bucket, number, Duration::ZERO).await;
+    if let Some(claims) = worker.tasks.pop() {
+        claims.abort();
+    }
+    worker
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_assigned_to_busy_workers_is_soon_taken_by_an_idle_one() {
+    let bucket = Bucket::new();
+    let mut workers = Vec::new();
+    for number in 0..WORKERS {
+        // Their ranks follow each other, so that a task's worker and its first backups are often all busy.
+        let is_busy = number % 4 != 0;
+        workers.push(if is_busy {
+            start_busy(&bucket, number).await
+        } else {
+            start(&bucket, number, Duration::ZERO).await
+        });
+    }
+    bucket.runtime.pass_seconds(300).await;
+    let submitter = bucket.engine();
+    let mut longest = Duration::ZERO;
+    // Alone, and with others soon after it.
+    for gap_ms in [20_000, 2_000] {
+        let mut waiting = Vec::new();
+        for _ in 0..2 * WORKERS {
+            let id = submitter.submit(request()).await.unwrap().task.id;
+            waiting.push((id, bucket.runtime.monotonic()));
+            let until = bucket.runtime.monotonic() + Duration::from_millis(gap_ms);
+            while bucket.runtime.monotonic() < until {
+                bucket.runtime.sleep(Duration::from_millis(500)).await;
+                longest = longest.max(wait_of_started(&submitter, &bucket, &mut waiting).await);
+            }
+        }
+        while !waiting.is_empty() {
+            bucket.runtime.sleep(Duration::from_millis(500)).await;
+            longest = longest.max(wait_of_started(&submitter, &bucket, &mut waiting).await);
+        }
+    }
+    // Two steal times and the interval of the signal; or, among others, the time until an idle worker has its turn, which may come together
+    // with that of a busy one.
+    assert!(longest <= Duration::from_secs(15), "{longest:?}");
+    drop(workers);
+}
+
+/// Removes the tasks that are no longer pending, and returns the longest time that one of them has waited.
+async fn wait_of_started(
+    engine: &DirectEngine,
+    bucket: &Bucket,
+    waiting: &mut Vec<(TaskId, Duration)>,
+) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut still = Vec::new();
+    for (id, since) in waiting.drain(..) {
+        let waited = bucket.runtime.monotonic().saturating_sub(since);
+        if engine.get(id).await.unwrap().status == Status::Pending {
+            still.push((id, since));
+        } else {
+            longest = longest.max(waited);
+        }
+    }
+    *waiting = still;
+    longest
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +310,7 @@ async fn the_roster_follows_workers_that_come_stop_and_die() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_task_wakes_two_of_many_workers() {
+async fn a_new_task_wakes_few_of_many_workers() {
     let bucket = Bucket::new();
     let workers = fleet(&bucket, Duration::ZERO).await;
     let submitter = bucket.engine();
@@ -256,9 +324,9 @@ async fn a_new_task_wakes_two_of_many_workers() {
     }
     let counts = bucket.counts().since(&before);
     assert_eq!(counts.of("tasks", Operation::Swap).requests, 20, "{counts}");
-    // The worker that it is dealt to and one more list. Beside that each worker lists a few times in these 100 seconds in any case.
+    // The worker that it is assigned to and three more list. Beside that each worker lists a few times in these 100 seconds in any case.
     let lists = counts.of("ready", Operation::List).requests;
-    assert!(lists <= 2 * 10 + 2 * WORKERS as u64, "{counts}");
+    assert!(lists <= 4 * 10 + 2 * WORKERS as u64, "{counts}");
     drop(workers);
 }
 

@@ -1,8 +1,11 @@
 //! Groups that take turns in an engine without a common count of turns, without faults.
 //!
-//! One process has submitted a long backlog of a large group. Workers begin with it, and another process submits a task of a small group now and
+//! One process submits a long backlog of a large group. Workers begin with it, and another process submits a task of a small group now and
 //! then. In direct mode a worker first takes what it has listed, for at most five seconds. So a task of the small group starts within that time,
 //! the time that a task runs, and a few requests, however long the backlog is.
+//!
+//! That holds once the workers agree on who is there. Until then two busy workers may each leave a task to the other, so the run begins when
+//! all have read the same roster.
 //!
 //! Under faults nothing like that holds: a worker that is suspended keeps the tasks that are meant for it, and a late or lost write of the index
 //! delays a task by any time.
@@ -15,8 +18,8 @@ use async_trait::async_trait;
 use qo::{Context, Queue, TaskError, TaskHandler, Worker};
 use qo_check::{Breaches, Promise};
 use qo_core::{Json, TaskId};
-use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
+use qo_engine::{Engine, EngineError};
 use qo_store::runtime::Runtime;
 
 use super::{Stage, lock};
@@ -29,6 +32,8 @@ const TYPE: &str = "import";
 const BACKLOG: u64 = 200;
 /// The tasks of the small group.
 const LATER: u64 = 3;
+/// How long it takes at most until workers that start together have read the same roster: two of its intervals, and some requests.
+const AGREEMENT: Duration = Duration::from_secs(25);
 const RUN: Duration = Duration::from_secs(1);
 /// How long a worker uses a page of the index.
 const PAGE_FRESH: Duration = Duration::from_secs(5);
@@ -62,15 +67,19 @@ pub fn turns(subject: &Arc<dyn Subject>, seed: u64) -> Breaches {
 impl Stage {
     async fn play_turns(self: Arc<Self>) {
         let mut dice = Random::of(&[self.plan.seed, 0x7025]);
-        let (_, _, large) = self.start_process("large", "large", 0);
-        for _ in 0..BACKLOG {
-            self.submit_of(&large.engine, "large").await;
-        }
         let starts = Starts::default();
         // The more of them, the sooner the backlog is done. It must last for longer than the bound.
         for number in 1..=dice.between(1, 3) {
             let slots = usize::try_from(dice.between(1, 4)).unwrap_or(1);
             self.spawn_worker(number, slots, &starts);
+        }
+        self.scheduler.sleep(AGREEMENT).await;
+        let (_, _, large) = self.start_process("large", "large", 0);
+        let backlog = (0..BACKLOG).filter_map(|_| request_of("large")).collect();
+        for submitted in large.engine.submit_many(backlog).await {
+            if let Err(error) = submitted {
+                self.breach_submit(&error);
+            }
         }
         let (_, _, small) = self.start_process("small", "small", 0);
         for _ in 0..LATER {
@@ -92,19 +101,18 @@ impl Stage {
     }
 
     async fn submit_of(&self, engine: &Arc<dyn Engine>, group: &str) -> Option<TaskId> {
-        let task_type = TYPE.parse().ok()?;
-        let request = SubmitRequest {
-            fairness_group: group.parse().ok(),
-            ..SubmitRequest::new(task_type, Json::null())
-        };
-        match engine.submit(request).await {
+        match engine.submit(request_of(group)?).await {
             Ok(submitted) => Some(submitted.task.id),
             Err(error) => {
-                let text = format!("without faults, a submit failed: {error}");
-                self.breach(Promise::Run, text);
+                self.breach_submit(&error);
                 None
             }
         }
+    }
+
+    fn breach_submit(&self, error: &EngineError) {
+        let text = format!("without faults, a submit failed: {error}");
+        self.breach(Promise::Run, text);
     }
 
     fn spawn_worker(&self, number: u64, slots: usize, starts: &Starts) {
@@ -133,6 +141,16 @@ impl Stage {
             );
         }
     }
+}
+
+/// A task of a group.
+fn request_of(group: &str) -> Option<SubmitRequest> {
+    let request = SubmitRequest::new(TYPE.parse().ok()?, Json::null());
+    let fairness_group = Some(group.parse().ok()?);
+    Some(SubmitRequest {
+        fairness_group,
+        ..request
+    })
 }
 
 /// Notes when each task starts.
