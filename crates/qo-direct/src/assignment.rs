@@ -8,8 +8,8 @@
 //!   are spread over all others.
 //! - **Batches**: a batch of new tasks wakes as many workers as are needed to run it, in rotation, and each of these takes its
 //!   [`TaskShare`] of all tasks in the index ([`assign`]). Any of them may be busy or gone, so the next workers in the rotation are backups and
-//!   list later: one after the steal time, and two more after twice that time. In a small fleet, every other worker is a backup. The rest do not
-//!   list.
+//!   list later: one after the steal time, and, unless the fleet is large, two more after twice that time. In a small fleet, every other worker is a
+//!   backup. The rest do not list.
 //! - **Starting points**: in an index of many pages, a large fleet begins at several [starting points](starting_point).
 
 use qo_core::TaskId;
@@ -17,9 +17,10 @@ use qo_core::keys::{IndexEntry, Key};
 
 /// How many entries of a page should be assigned to each worker. A fleet that is too large for this begins at several starting points.
 const ENTRIES_PER_WORKER: usize = 32;
-/// After how many steal times the last backups of a batch list. Each of them costs a LIST, if no newer tasks come before. A task waits for longer
-/// if its worker and three more in a row are busy: then for the first LIST of any idle worker without a signal.
+/// After how many steal times the last backups of a batch list, and in a large fleet. Each of them costs a LIST, if no newer tasks come before.
+/// If all of them are busy, the task waits for the first LIST of an idle worker without a signal. In a large fleet there is one every few seconds.
 const BACKUP_DELAYS_MAX: u64 = 2;
+const BACKUP_DELAYS_OF_MANY: u64 = 1;
 /// The maximum number of tasks that are assigned to a worker at once.
 const SHARE_MAX: u64 = 16;
 /// A batch wakes at least this many workers, or one for each task.
@@ -34,11 +35,18 @@ pub(super) struct Rank {
 
 /// Up to this many workers stand in for each other, whichever of them are gone.
 const FEW: u64 = 4;
+/// From this many workers on, some of them are always about to list, and each LIST of all of them costs much.
+const MANY: u64 = 40;
 
 impl Rank {
     /// Whether there are so few workers that each of them stands in for all others: two of them may well be gone at the same time.
     pub(super) fn is_of_few(self) -> bool {
         self.count <= FEW
+    }
+
+    /// Whether the fleet is so large that its workers save on LISTs.
+    pub(super) fn is_of_many(self) -> bool {
+        self.count >= MANY
     }
 
     /// The worker's position in the order in which workers may take a task: 0 for its owner, 1 for the first to steal it.
@@ -155,9 +163,9 @@ pub(super) fn assign(rank: Rank, slots: u64, added: Added) -> Assignment {
     let earlier = assign_batch(rank, slots, listed, batch);
     match (later, earlier) {
         (Assignment::Share(_) | Assignment::Everybody, _) => later,
-        (_, Assignment::Share(_) | Assignment::Everybody) | (Assignment::Others, _) => earlier,
+        (_, Assignment::Share(_) | Assignment::Everybody) => earlier,
         // A worker with a share of the later batch sees what is left of the earlier one.
-        (Assignment::Backup { .. }, _) => later,
+        (Assignment::Backup { .. } | Assignment::Others, _) => later,
     }
 }
 
@@ -187,9 +195,14 @@ fn assign_batch(rank: Rank, slots: u64, from: u64, to: u64) -> Assignment {
 /// What a worker without a share does: `behind` counts the workers between those with a share and it.
 fn backup(rank: Rank, behind: u64) -> Assignment {
     let delays = u64::from((behind + 1).ilog2()) + 1;
+    let delays_max = if rank.is_of_many() {
+        BACKUP_DELAYS_OF_MANY
+    } else {
+        BACKUP_DELAYS_MAX
+    };
     if rank.is_of_few() {
         Assignment::Backup { delays: 1 }
-    } else if delays <= BACKUP_DELAYS_MAX {
+    } else if delays <= delays_max {
         Assignment::Backup { delays }
     } else {
         Assignment::Others
@@ -353,7 +366,7 @@ mod tests {
             let both = assign(rank, 4, added(100, Some(140), 180));
             let expected = if matches!(second, Assignment::Share(_)) {
                 second
-            } else if matches!(first, Assignment::Share(_)) || second == Assignment::Others {
+            } else if matches!(first, Assignment::Share(_)) {
                 first
             } else {
                 second
@@ -364,23 +377,21 @@ mod tests {
 
     #[test]
     fn the_next_workers_are_backups_for_an_assigned_task() {
-        let assignments: Vec<Assignment> = (0..100)
-            .map(|rank| assign(Rank { rank, count: 100 }, 4, added(25, Some(25), 26)))
-            .collect();
-        assert_eq!(assignments[25], Assignment::Share(TaskShare::ALL));
-        let after = |delays| {
-            let backups = assignments.iter().enumerate();
-            let backups =
-                backups.filter(|(_, assigned)| **assigned == Assignment::Backup { delays });
-            backups.map(|(rank, _)| rank).collect::<Vec<_>>()
-        };
-        assert_eq!(after(1), [26]);
-        assert_eq!(after(2), [27, 28]);
-        let others = assignments
-            .iter()
-            .filter(|assigned| **assigned == Assignment::Others)
-            .count();
-        assert_eq!(others, 96);
+        for (count, second) in [(39, vec![27, 28]), (100, vec![])] {
+            let assignments: Vec<Assignment> = (0..count)
+                .map(|rank| assign(Rank { rank, count }, 4, added(25, Some(25), 26)))
+                .collect();
+            let ranks_of = |expected| {
+                let assigned = assignments.iter().enumerate();
+                let assigned = assigned.filter(|(_, assigned)| **assigned == expected);
+                assigned.map(|(rank, _)| rank).collect::<Vec<_>>()
+            };
+            assert_eq!(ranks_of(Assignment::Share(TaskShare::ALL)), [25]);
+            assert_eq!(ranks_of(Assignment::Backup { delays: 1 }), [26]);
+            assert_eq!(ranks_of(Assignment::Backup { delays: 2 }), second);
+            let others = assignments.len() - 2 - second.len();
+            assert_eq!(ranks_of(Assignment::Others).len(), others);
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //!
 //! Newer tasks that are assigned to others end the wait of a backup and of a thief: the share of a worker is one of all tasks in the index,
 //! so the older ones are assigned again, too. Otherwise every task of a trickle would cost the LISTs of its backups. But a worker that has seen
-//! overdue tasks keeps its time. Their owners are busy, and a busy worker takes only its own tasks, whatever is assigned to it.
+//! overdue tasks keeps its time, unless the fleet is large. Their owners are busy, and a busy worker takes only its own tasks, whatever is
+//! assigned to it.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::assignment::{Added, Assignment, ShardRanks, TaskShare, assign};
 use crate::peers::Standing;
 use crate::{DirectEngine, lock};
 
-/// A fleet of more than twice this many workers lists without a signal less often, by at most this factor.
+/// A large fleet lists without a signal less often, by a factor for each of so many workers, and at most by this one.
 const FALLBACK_WORKERS: u64 = 20;
 const FALLBACK_INTERVALS_MAX: u64 = 5;
 /// How long a cached page is used before it is listed again. A busy worker uses up a page sooner; a slow one must not keep claiming
@@ -106,7 +107,7 @@ impl DirectEngine {
             *epoch = change.epoch;
         }
         cached.listed_entries = change.entries;
-        if cached.has_overdue {
+        if cached.has_overdue && !rank.is_of_many() {
             // The worker steals beside a backlog of others, and takes a new task like the older ones.
             cached.steal_at = cached.steal_at.into_iter().chain(steal_at).min();
         } else {
