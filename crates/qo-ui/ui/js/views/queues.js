@@ -47,13 +47,13 @@ export class QueuesView extends OverviewDataView {
   #pausedTypes() {
     const types = [...this.data.pauses.types].sort(([a], [b]) => (a < b ? -1 : 1));
     if (types.length === 0) return undefined;
-    return [h('h2', { id: 'paused-types' }, 'Paused types'), h('div', { class: 'card' },
-      h('div', { class: 'scroll' }, h('table', { class: 'rows blocks', 'aria-labelledby': 'paused-types' },
+    return h('section', { class: 'stacked', 'aria-labelledby': 'paused-types' }, h('h2', { id: 'paused-types' }, 'Paused types'), h('div', { class: 'card' },
+      h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
         h('thead', {}, h('tr', {}, column('Type'), column('State'), column(h('span', { class: 'sr-only' }, 'Actions')))),
         h('tbody', {}, types.map(([name, pause]) => h('tr', { key: name },
           h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `type:${name}` }) }, name)),
           h('td', { class: 'state-cell' }, this.#pauseNote(pause)),
-          h('td', { class: 'actions' }, !this.source.readOnly && button('Resume', () => this.#set({ type: name }, false), { kind: 'small' }))))))))];
+          h('td', { class: 'actions' }, !this.source.readOnly && button('Resume', () => this.#set({ type: name }, false), { kind: 'small' })))))))));
   }
 
   /** Since when, by whom and why. */

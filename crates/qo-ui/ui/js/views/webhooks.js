@@ -13,15 +13,14 @@ export function webhooksSection(app, webhooks) {
   const { source } = app;
   const mayChange = Boolean(source.putWebhook) && !source.readOnly;
   if (webhooks === undefined || (webhooks.length === 0 && !mayChange)) return undefined;
-  return [
+  return h('section', { class: 'stacked', 'aria-labelledby': 'webhooks' },
     h('div', { class: 'page-head' }, h('h2', { id: 'webhooks' }, 'Webhooks'),
       h('span', { class: 'note' }, webhooks.length === 0 ? 'none: nobody is notified when tasks end' : h('a', { href: address('tasks', { q: 'queue:webhooks' }) }, 'notifications')),
       mayChange && button('Add a webhook…', () => add(app), { kind: 'small' })),
     webhooks.length > 0 && h('div', { class: 'card' },
-      h('div', { class: 'scroll' }, h('table', { class: 'rows blocks', 'aria-labelledby': 'webhooks' },
+      h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
         h('thead', {}, h('tr', {}, ['Webhook', 'On', 'Of', 'URL'].map((name) => h('th', { scope: 'col' }, name)), h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'Actions')))),
-        h('tbody', {}, webhooks.map((webhook) => row(app, webhook, mayChange)))))),
-  ];
+        h('tbody', {}, webhooks.map((webhook) => row(app, webhook, mayChange)))))));
 }
 
 function row(app, { name, url, events, queues = [], task_types: types = [] }, mayChange) {

@@ -105,3 +105,19 @@ for (const [name, open] of Object.entries(SOURCES)) {
     await closePage(page);
   });
 }
+
+test('a task shows the end of what its last attempts printed, on a bucket and on a server', async () => {
+  const record = await stage.stored(failed());
+  const at = new Date().toISOString();
+  record.logs = [{ attempt: 1, at, text: 'opening the volume' }, { attempt: 2, at, text: 'line 1\n<b>line 2</b>\nwriting block 7' }];
+  await stage.s3.put(stage.bucket, `tasks/${record.id[0]}/${record.id}.json`, JSON.stringify(record));
+  for (const [name, open] of Object.entries(SOURCES)) {
+    const page = await open(`tasks/${record.id}`);
+    await shows(page, 'writing block 7', '.log-block');
+    assert.equal(await page.locator('.log-block').first().innerText(), 'line 1\n<b>line 2</b>\nwriting block 7', 'the newest attempt comes first, as text');
+    assert.deepEqual(await page.locator('details:has(.log-block) summary').evaluateAll((all) => all.map((one) => [one.textContent.slice(0, 9), one.parentElement.open])), [['Attempt 2', true], ['Attempt 1', false]]);
+    await checkAccess(page, `logs on a ${name}`);
+    await screenshot(page, `page-${name}-task-logs`, { fullPage: true });
+    await closePage(page);
+  }
+});
