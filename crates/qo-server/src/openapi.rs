@@ -100,7 +100,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
 /// The document as it is served. The generator describes some things wrongly:
 ///
 /// - It allows `null` in addition to any JSON as one of two forms, which forbids `null`, because `null` has both.
-/// - It invents names for the formats of unsigned numbers.
+/// - It invents names for the formats of unsigned numbers, and says nothing about their bounds.
 pub(crate) fn document_json() -> Value {
     let mut text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));
     mend(&mut text);
@@ -112,12 +112,15 @@ fn mend(value: &mut Value) {
     match value {
         Value::Array(parts) => parts.iter_mut().for_each(mend),
         Value::Object(fields) => {
-            let is_unsigned = |format: &Value| {
-                let format = format.as_str().unwrap_or_default();
-                format.starts_with("u-int") || format.starts_with("uint")
-            };
-            if fields.get("format").is_some_and(is_unsigned) {
+            let format = fields.get("format").and_then(Value::as_str);
+            let unsigned =
+                format.and_then(|name| name.strip_prefix("u-int").or(name.strip_prefix("uint")));
+            if let Some(bits) = unsigned.map(str::parse::<u32>) {
                 fields.remove("format");
+                if let Ok(bits @ 1..64) = bits {
+                    let most = fields.entry("maximum".to_owned());
+                    most.or_insert_with(|| json!((1_u64 << bits) - 1));
+                }
             }
             let is_null = |part: &Value| part["type"] == "null";
             let is_any = |part: &Value| part["$ref"] == ANY_JSON;

@@ -1,6 +1,9 @@
 //! What the generator of the OpenAPI document cannot say: which fields exclude or need each other, and the bounds of numbers.
 
+use qo_core::schedule::Overlap;
 use serde_json::{Value, json};
+
+use crate::task_fields;
 
 /// Adds the rules to the document.
 pub(crate) fn add(document: &mut Value) {
@@ -10,24 +13,7 @@ pub(crate) fn add(document: &mut Value) {
             optional_body(operation.1);
         }
     }
-    // An output is JSON or bytes. A `null` is an output, too.
-    rule(
-        document,
-        "CompleteBody",
-        "not",
-        json!({"required": ["output", "output_bytes"], "properties": {"output_bytes": {"not": {"type": "null"}}}}),
-    );
-    let one_of =
-        |names: &[&str]| json!({"anyOf": names.iter().map(|name| given(name)).collect::<Vec<_>>()});
-    rule(
-        document,
-        "LimitBody",
-        "allOf",
-        json!([
-            one_of(&["queue", "task_type", "limit_key"]),
-            one_of(&["concurrent", "starts"])
-        ]),
-    );
+    body_rules(document);
     let weights = "/components/schemas/QueueSettingsBody/properties/group_weights";
     if let Some(weights) = document.pointer_mut(weights) {
         weights["propertyNames"] = json!({"$ref": "#/components/schemas/Name"});
@@ -44,6 +30,102 @@ pub(crate) fn add(document: &mut Value) {
     parameter(document, "/v1/tokens/{token}", "token", &token);
     let group = json!({"type": "integer", "minimum": 0, "maximum": u16::MAX});
     parameter(document, "/v1/cluster/log", "group", &group);
+    let names = task_fields::NAMES.join("|");
+    let fields = json!({"type": "string", "pattern": format!("^({names})(,({names}))*$"), "maxLength": 1024});
+    parameter(document, "/v1/tasks", "fields", &fields);
+}
+
+/// Adds the rules between the fields of bodies.
+fn body_rules(document: &mut Value) {
+    let one_of =
+        |names: &[&str]| json!({"anyOf": names.iter().map(|name| given(name)).collect::<Vec<_>>()});
+    rule(
+        document,
+        "CompleteBody",
+        "not",
+        json_and_bytes("output", "output_bytes"),
+    );
+    rule(
+        document,
+        "LimitBody",
+        "allOf",
+        json!([
+            one_of(&["queue", "task_type", "limit_key"]),
+            one_of(&["concurrent", "starts"])
+        ]),
+    );
+    rule(
+        document,
+        "SubmitBody",
+        "allOf",
+        json!([
+            {"not": json_and_bytes("input", "input_bytes")},
+            not_both("available_at", "delay_ms"),
+            not_both("expires_at", "expires_in_ms"),
+            {"anyOf": [absent("ordering_on_failure"), given("ordering_key")]},
+        ]),
+    );
+    let is = |operation: &str| json!({"properties": {"operation": {"const": operation}}});
+    let is_false = |name: &str| json!({"properties": {name: {"const": false}}});
+    rule(
+        document,
+        "BulkBody",
+        "allOf",
+        json!([
+            {"anyOf": [is("cancel"), absent("reason")]},
+            {"anyOf": [
+                {"allOf": [is("redrive"), given("to")]},
+                {"allOf": [{"not": is("redrive")}, absent("to")]},
+            ]},
+            {"anyOf": [is_false("background"), is_false("dry_run")]},
+        ]),
+    );
+    rule(
+        document,
+        "ScheduleBody",
+        "oneOf",
+        json!([
+            given("cron"),
+            given("every_ms"),
+            {"required": ["at"], "properties": {"at": {"minItems": 1}}},
+        ]),
+    );
+    rule(
+        document,
+        "ScheduleBody",
+        "anyOf",
+        json!([absent("time_zone"), given("cron")]),
+    );
+    for field in ["body", "settled"] {
+        let pointer = format!("/components/schemas/SettingsBody/properties/{field}");
+        if let Some(schema) = document.pointer_mut(&pointer) {
+            let description = schema["description"].take();
+            *schema = json!({"type": ["object", "null"], "description": description});
+        }
+    }
+    let overlap = "/components/schemas/ScheduleBody/properties/overlap";
+    if let Some(schema) = document.pointer_mut(overlap) {
+        let names = Overlap::ALL
+            .map(Overlap::as_str)
+            .into_iter()
+            .map(Value::from);
+        schema["enum"] = names.chain([Value::Null]).collect();
+    }
+}
+
+/// A payload as JSON and as bytes. A `null` is JSON, too.
+fn json_and_bytes(json: &str, bytes: &str) -> Value {
+    json!({"required": [json, bytes], "properties": {bytes: {"not": {"type": "null"}}}})
+}
+
+/// A field that is missing or `null`.
+fn absent(name: &str) -> Value {
+    json!({"properties": {name: {"type": "null"}}})
+}
+
+/// One of two fields is missing or `null`.
+fn not_both(one: &str, other: &str) -> Value {
+    json!({"anyOf": [absent(one), absent(other)]})
 }
 
 /// A field that is present and not `null`.
@@ -120,6 +202,8 @@ fn bound_numbers(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     #[test]
     fn the_rules_are_in_the_document() {
         let document = crate::openapi::document_json();
@@ -131,6 +215,21 @@ mod tests {
                 .unwrap()
                 .len(),
             3
+        );
+        for (name, keyword, rules) in [
+            ("SubmitBody", "allOf", 4),
+            ("BulkBody", "allOf", 3),
+            ("ScheduleBody", "oneOf", 3),
+        ] {
+            assert_eq!(schema(name)[keyword].as_array().unwrap().len(), rules);
+        }
+        let settings = &schema("SettingsBody")["properties"];
+        assert_eq!(settings["body"]["type"], json!(["object", "null"]));
+        assert_eq!(
+            schema("Worker")["properties"]["slots"]["maximum"],
+            u32::MAX,
+            "{}",
+            schema("Worker")
         );
         let weights = &schema("QueueSettingsBody")["properties"]["group_weights"];
         assert_eq!(

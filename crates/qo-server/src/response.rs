@@ -4,7 +4,8 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use qo::{EngineError, Error};
+use qo::{EngineError, Error, ErrorKind};
+use qo_core::DocumentKind;
 use qo_remote::wire::problem::PROBLEM_TYPE;
 use qo_remote::wire::{Condition, Problem};
 use serde::Serialize;
@@ -86,7 +87,17 @@ pub(crate) fn problem_of(error: &Error) -> Problem {
             Condition::WebhookNotFound { name: name.clone() },
             error.to_string(),
         ),
-        Error::TooManyFailures { .. } => Problem::new(Condition::BadRequest, error.to_string()),
+        // The record was stored by somebody else, so the request is not at fault.
+        Error::UnreadableSchedule { name, detail } => Problem::new(
+            Condition::StoreCorrupt {
+                key: format!("{}/{name}", DocumentKind::Schedules),
+                reason: detail.clone(),
+            },
+            error.to_string(),
+        ),
+        other if other.kind() == ErrorKind::Damaged => {
+            Problem::new(Condition::Internal, other.to_string())
+        }
         other => Problem::new(Condition::BadRequest, other.to_string()),
     }
 }

@@ -11,7 +11,7 @@ use crate::response::{ApiError, unwritable};
 use crate::routes::tasks::{RECORD_BYTES, size_of};
 
 /// The names of a task's fields in JSON.
-const NAMES: [&str; 48] = [
+pub(crate) const NAMES: [&str; 48] = [
     "attempt",
     "available_at",
     "cancel_requested",

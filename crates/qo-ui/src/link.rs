@@ -88,6 +88,47 @@ struct LinkPayload<'a> {
     mode: &'static str,
 }
 
+/// The connection to a server in the fragment, with the names that the page expects.
+#[derive(Serialize)]
+struct ServerPayload<'a> {
+    url: &'a str,
+    token: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    mode: &'static str,
+}
+
+/// Access to a server, for a link.
+#[derive(Clone, Copy)]
+pub struct ServerAccess<'a> {
+    /// The server's URL.
+    pub server: &'a str,
+    /// The token, if the link has one.
+    pub token: Option<&'a str>,
+    /// When the token expires, if it does.
+    pub expires_at: Option<Timestamp>,
+    /// Whether the page offers no actions.
+    pub read_only: bool,
+}
+
+/// The URL that opens the dashboard of a server, or the dashboard at `page`, with its token in the fragment.
+pub fn server_url(access: ServerAccess<'_>, page: Option<&str>, go: Option<&str>) -> String {
+    let server = access.server.trim_end_matches('/');
+    let page = page.map_or_else(|| format!("{server}/{FOLDER}/"), str::to_owned);
+    match access.token {
+        Some(token) => {
+            let payload = ServerPayload {
+                url: server,
+                token,
+                expires: access.expires_at,
+                mode: if access.read_only { "read" } else { "operate" },
+            };
+            with_fragment(&page, &payload, go)
+        }
+        None => format!("{page}#/{}", go.unwrap_or("overview")),
+    }
+}
+
 /// Creates a link.
 pub async fn link(store: &Store, request: &LinkRequest) -> Result<Link, LinkError> {
     let admin = store.admin.as_deref();
@@ -167,12 +208,14 @@ fn link_url(
             BrowserRights::Operate => "operate",
         },
     };
+    with_fragment(&page, &payload, request.go.as_deref())
+}
+
+/// The URL of the page with what it connects to, and the page to open.
+fn with_fragment(page: &str, payload: &impl Serialize, go: Option<&str>) -> String {
     // Serialising strings cannot fail.
-    let text = serde_json::to_string(&payload).unwrap_or_default();
-    let go = request
-        .go
-        .as_deref()
-        .map(|go| format!("&go={}", escape(go)));
+    let text = serde_json::to_string(payload).unwrap_or_default();
+    let go = go.map(|go| format!("&go={}", escape(go)));
     format!(
         "{page}#connect={}{}",
         base64_url(text.as_bytes()),
@@ -227,6 +270,34 @@ mod tests {
             assert_eq!(base64_url(plain.as_bytes()), encoded);
         }
         assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
+    }
+
+    #[test]
+    fn the_link_to_a_server_has_its_token_only_in_the_fragment() {
+        let access = ServerAccess {
+            server: "https://queue.example.org/sub/",
+            token: Some("qo_1_2"),
+            expires_at: None,
+            read_only: true,
+        };
+        let payload = r#"{"url":"https://queue.example.org/sub","token":"qo_1_2","mode":"read"}"#;
+        let fragment = base64_url(payload.as_bytes());
+        assert_eq!(
+            server_url(access, None, Some("tasks")),
+            format!("https://queue.example.org/sub/ui/#connect={fragment}&go=tasks")
+        );
+        assert!(
+            server_url(access, Some("https://a/b.html"), None)
+                .starts_with("https://a/b.html#connect=")
+        );
+        let open = ServerAccess {
+            token: None,
+            ..access
+        };
+        assert_eq!(
+            server_url(open, None, None),
+            "https://queue.example.org/sub/ui/#/overview"
+        );
     }
 
     #[test]

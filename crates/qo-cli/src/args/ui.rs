@@ -29,7 +29,8 @@ pub enum UiCommand {
     /// Print a link that opens the dashboard with temporary credentials
     ///
     /// The credentials are in the part after `#`, which browsers do not send to a server. They are temporary if the store can
-    /// issue a session. Treat the link like a password until it expires.
+    /// issue a session. For a server, the link contains a new token that expires, created with the token in `QO_TOKEN`. Treat the link like a
+    /// password until it expires.
     Link(UiLinkArgs),
 }
 
@@ -52,7 +53,8 @@ Examples:
   qo ui link --read-only
   qo ui link --for 15m --go tasks?tab=failed
   qo ui link --role arn:aws:iam::123456789012:role/qo-operator
-  qo ui link --allow-long-lived     for a server on this machine")]
+  qo ui link --allow-long-lived     for a store on this machine
+  qo ui link --store https://queue.example.org --read-only")]
 pub struct UiLinkArgs {
     /// Issue credentials that cannot change anything
     #[arg(long)]
@@ -66,7 +68,7 @@ pub struct UiLinkArgs {
     /// If no session can be issued, put long-lived keys into the link
     #[arg(long)]
     pub allow_long_lived: bool,
-    /// URL of the dashboard [default: the bucket's `ui/`]
+    /// URL of the dashboard [default: `ui/` of the bucket or the server]
     #[arg(long, value_name = "URL")]
     pub page: Option<String>,
     /// Page of the dashboard to open

@@ -84,24 +84,7 @@ impl Tokens {
             }
             Self::Remote(engine) => engine,
         };
-        let now = session.runtime.now();
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let name = Tag::new(&args.name).map_err(TokenError::from)?;
-        let expires_at = args.valid_for.map(|time| now.plus_millis(millis(time)));
-        let scopes = args.scope.iter().copied();
-        let token = NewToken::draw(session.runtime.as_ref(), name, scopes, now, expires_at)
-            .limited(args.limits());
-        let body = TokenBody {
-            name: args.name.clone(),
-            scopes: scopes_of(&token.record),
-            queues: args.queue.clone(),
-            types: args.task_type.clone(),
-            sha256: token.record.sha256.to_string(),
-            valid_for_ms: args.valid_for.map(millis),
-        };
-        let created = engine.create_token(&token.record.id, &body).await;
-        created.map_err(qo::Error::from)?;
-        Ok(token)
+        create_remote(engine, args, session).await
     }
 
     async fn list(&self) -> Result<Vec<TokenRecord>, Failure> {
@@ -130,6 +113,32 @@ impl Tokens {
             Err(error) => Err(qo::Error::from(error).into()),
         }
     }
+}
+
+/// Draws a token and stores its hash behind servers.
+pub(super) async fn create_remote(
+    engine: &RemoteEngine,
+    args: &TokenCreateArgs,
+    session: &Session,
+) -> Result<NewToken, Failure> {
+    let now = session.runtime.now();
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let name = Tag::new(&args.name).map_err(TokenError::from)?;
+    let expires_at = args.valid_for.map(|time| now.plus_millis(millis(time)));
+    let scopes = args.scope.iter().copied();
+    let token = NewToken::draw(session.runtime.as_ref(), name, scopes, now, expires_at)
+        .limited(args.limits());
+    let body = TokenBody {
+        name: args.name.clone(),
+        scopes: scopes_of(&token.record),
+        queues: args.queue.clone(),
+        types: args.task_type.clone(),
+        sha256: token.record.sha256.to_string(),
+        valid_for_ms: args.valid_for.map(millis),
+    };
+    let created = engine.create_token(&token.record.id, &body).await;
+    created.map_err(qo::Error::from)?;
+    Ok(token)
 }
 
 /// The record of a token whose hash a server does not show.

@@ -9,6 +9,7 @@ use qo::{
 use serde::Serialize;
 
 use super::top_keys::{Selected, interact};
+use super::workers::{machine_cells, machine_columns};
 use crate::args::TopArgs;
 use crate::failure::Failure;
 use crate::output::keyboard::Keyboard;
@@ -76,7 +77,7 @@ pub(super) struct TopView {
     pub(super) failures: Vec<FailureView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct QueueView {
     pub(super) queue: String,
     pub(super) paused: bool,
@@ -264,11 +265,11 @@ pub(super) fn render_selected(
 }
 
 /// The first cell of a row, marked if the row is selected.
-fn marked(text: &str, row: &Selected, selected: Option<&Selected>) -> String {
+fn marked(text: &str, row: &Selected, selected: Option<&Selected>) -> Cell {
     match selected {
-        Some(selected) if selected == row => format!("▸ {text}"),
-        Some(_) => format!("  {text}"),
-        None => text.to_owned(),
+        Some(selected) if selected == row => format!("▸ {text}").into(),
+        Some(_) => Cell::indented(text),
+        None => text.into(),
     }
 }
 
@@ -301,8 +302,7 @@ fn queues_table(queues: &[QueueView], now: Timestamp, selected: Option<&Selected
                 &queue.queue,
                 &Selected::Queue(queue.queue.clone()),
                 selected,
-            )
-            .into(),
+            ),
             Cell::styled(if queue.paused { "paused" } else { "" }, YELLOW),
             text::grouped(queue.pending).into(),
             text::grouped(queue.running).into(),
@@ -317,33 +317,21 @@ fn queues_table(queues: &[QueueView], now: Timestamp, selected: Option<&Selected
 }
 
 fn workers_table(workers: &[WorkerInfo], now: Timestamp) -> Table {
-    let mut table = Table::new()
-        .flexible("WORKER")
-        .column("HOST")
-        .optional()
-        .number("CPU")
-        .optional()
-        .number("MEMORY")
-        .optional()
+    let mut table = machine_columns(Table::new().flexible("WORKER"))
         .number("BUSY")
         .number("COMPLETED")
         .number("FAILED")
         .column("HEARTBEAT");
     for worker in workers {
-        table.row(vec![
-            worker.worker_id.as_str().into(),
-            worker.host.as_deref().unwrap_or_default().into(),
-            text::cpu(worker.cpu_percent).into(),
-            worker
-                .memory_bytes
-                .map(text::bytes)
-                .unwrap_or_default()
-                .into(),
+        let mut row = vec![worker.worker_id.as_str().into()];
+        row.extend(machine_cells(worker));
+        row.extend([
             format!("{} of {}", worker.current_tasks.len(), worker.slots).into(),
             text::grouped(worker.tasks_completed).into(),
             text::grouped(worker.tasks_failed).into(),
             time::relative(worker.last_heartbeat, now).into(),
         ]);
+        table.row(row);
     }
     table
 }
@@ -360,8 +348,7 @@ fn failures_table(failures: &[FailureView], now: Timestamp, selected: Option<&Se
                 &failure.id.to_string(),
                 &Selected::Failure(failure.id),
                 selected,
-            )
-            .into(),
+            ),
             failure.task_type.as_str().into(),
             time::relative(failure.at, now).into(),
             Cell::styled(&failure.error, RED),
@@ -373,6 +360,7 @@ fn failures_table(failures: &[FailureView], now: Timestamp, selected: Option<&Se
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::style::Paint;
 
     #[test]
     fn rates_are_differences_over_time_and_never_negative() {
@@ -388,5 +376,19 @@ mod tests {
         is(of(Some(&queue(10)), 25), 30.0);
         is(of(None, 5), 10.0);
         is(of(Some(&queue(10)), 3), 0.0);
+    }
+
+    #[test]
+    fn the_names_of_all_rows_are_aligned_while_one_is_selected() {
+        let view = |queue: &str| QueueView {
+            queue: queue.to_owned(),
+            ..QueueView::default()
+        };
+        let selected = Selected::Queue("b".to_owned());
+        let queues = [view("a"), view("b")];
+        let table = queues_table(&queues, Timestamp::MIN, Some(&selected));
+        let text = table.render(Paint { on: false }, None);
+        let names: Vec<&str> = text.lines().map(|line| line.get(..6).unwrap()).collect();
+        assert_eq!(names, ["QUEUE ", "  a   ", "▸ b "]);
     }
 }

@@ -1,9 +1,13 @@
 //! `qo ui deploy` and `qo ui link`.
 
+use qo_remote::RemoteConfig;
+use qo_server::tokens::Scope;
 use qo_store::browser::{BrowserRights, SessionRequest};
-use qo_ui::{DeployError, DeployReport, LinkError, LinkRequest};
+use qo_ui::{DeployError, DeployReport, Link, LinkError, LinkRequest, ServerAccess};
 
-use crate::args::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
+use super::cluster::remote;
+use super::token::create_remote;
+use crate::args::{TokenCreateArgs, UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::style::CYAN;
 use crate::session::Session;
@@ -61,6 +65,10 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
             "--for must be between 15 minutes and 12 hours",
         ));
     }
+    let url = session.settings.store.value.clone().unwrap_or_default();
+    if qo::names_servers(&url) {
+        return print_link(&link_to_server(args, &url, session).await?, session);
+    }
     let request = LinkRequest {
         session: SessionRequest {
             rights: if args.read_only {
@@ -86,9 +94,77 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
             }
             LinkError::LongLived { .. } => Failure::new(FailureKind::Denied, error.to_string()),
         })?;
+    print_link(&link, session)
+}
+
+/// A link to the dashboard of a server. With a token, it contains a new one with the requested rights and lifetime.
+async fn link_to_server(args: &UiLinkArgs, url: &str, session: &Session) -> Result<Link, Failure> {
+    if args.role.is_some() {
+        return Err(Failure::bad_input(
+            "--role is for buckets, and --store names a server",
+        ));
+    }
+    let invalid = |error: &dyn std::fmt::Display| Failure::bad_input(error.to_string());
+    let servers = RemoteConfig::parse(url).map_err(|error| invalid(&error))?;
+    let server = servers.servers.first().map(ToString::to_string);
+    let server = server.unwrap_or_default();
+    let mut notes = Vec::new();
+    let mut access = ServerAccess {
+        server: &server,
+        token: None,
+        expires_at: None,
+        read_only: args.read_only,
+    };
+    let Some(own) = session.environment.var("QO_TOKEN") else {
+        notes.push("There is no QO_TOKEN, so the link has none. The page asks for a token if the server needs one.".to_owned());
+        let url = qo_ui::server_url(access, args.page.as_deref(), args.go.as_deref());
+        return Ok(Link {
+            url,
+            expires_at: None,
+            notes,
+        });
+    };
+    let wanted = TokenCreateArgs {
+        name: "link to the dashboard".to_owned(),
+        scope: vec![if args.read_only {
+            Scope::Read
+        } else {
+            Scope::Admin
+        }],
+        queue: Vec::new(),
+        task_type: Vec::new(),
+        valid_for: Some(args.lasts),
+    };
+    let engine = remote(session, None)?;
+    let created = create_remote(&engine, &wanted, session).await;
+    match &created {
+        Ok(token) => {
+            access.token = Some(token.reveal());
+            access.expires_at = token.record.expires_at;
+        }
+        Err(failure) if args.allow_long_lived => {
+            access.token = Some(own);
+            notes.push(format!("The link contains the token in use, because no temporary one could be created ({}). Anyone who sees the link has it.", failure.message));
+        }
+        Err(failure) => {
+            let text = format!("cannot create a temporary token: {}", failure.message);
+            return Err(Failure::new(FailureKind::Denied, text).hint(
+                "use a token with the scope admin, or put the token in use into the link with --allow-long-lived",
+            ));
+        }
+    }
+    let url = qo_ui::server_url(access, args.page.as_deref(), args.go.as_deref());
+    Ok(Link {
+        url,
+        expires_at: access.expires_at,
+        notes,
+    })
+}
+
+fn print_link(link: &Link, session: &mut Session) -> Result<(), Failure> {
     let screen = &mut session.screen;
     if screen.json {
-        return screen.json(&link);
+        return screen.json(link);
     }
     for note in &link.notes {
         screen.note(note);

@@ -138,15 +138,7 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
             String::new()
         });
     }
-    let mut table = Table::new()
-        .column("WORKER")
-        .column("STATE")
-        .column("HOST")
-        .optional()
-        .number("CPU")
-        .optional()
-        .number("MEMORY")
-        .optional()
+    let mut table = machine_columns(Table::new().column("WORKER").column("STATE"))
         .number("RUNNING")
         .number("COMPLETED")
         .number("FAILED")
@@ -171,16 +163,9 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
         if tasks.is_empty() {
             tasks.extend(worker.current_task.map(|id| id.to_string()));
         }
-        table.row(vec![
-            worker.worker_id.as_str().into(),
-            Cell::styled(state, style),
-            worker.host.as_deref().unwrap_or_default().into(),
-            text::cpu(worker.cpu_percent).into(),
-            worker
-                .memory_bytes
-                .map(text::bytes)
-                .unwrap_or_default()
-                .into(),
+        let mut row = vec![worker.worker_id.as_str().into(), Cell::styled(state, style)];
+        row.extend(machine_cells(worker));
+        row.extend([
             format!("{} of {}", tasks.len(), worker.slots).into(),
             worker.tasks_completed.to_string().into(),
             worker.tasks_failed.to_string().into(),
@@ -189,8 +174,30 @@ async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Resul
             types.join(", ").into(),
             Cell::styled(tasks.join(", "), DIM),
         ]);
+        table.row(row);
     }
     Ok(table.render(screen.paint, screen.width()))
+}
+
+/// Adds the columns of [`machine_cells`].
+pub(super) fn machine_columns(table: Table) -> Table {
+    table
+        .column("HOST")
+        .optional()
+        .number("CPU")
+        .optional()
+        .number("MEMORY")
+        .optional()
+}
+
+/// Where a worker runs, and what its process uses there. What is not known is empty.
+pub(super) fn machine_cells(worker: &WorkerInfo) -> [Cell; 3] {
+    let memory = worker.memory_bytes.map(text::bytes);
+    [
+        worker.host.as_deref().unwrap_or_default().into(),
+        text::cpu(worker.cpu_percent).into(),
+        memory.unwrap_or_default().into(),
+    ]
 }
 
 /// The state of an active worker that was asked for something.

@@ -27,6 +27,15 @@ impl Cell {
         Self::styled(text, Style::new())
     }
 
+    /// A cell as wide as one whose text begins with a mark and a space.
+    pub fn indented(text: impl AsRef<str>) -> Self {
+        let cell = Self::new(text);
+        Self {
+            text: format!("  {}", cell.text),
+            ..cell
+        }
+    }
+
     /// A cell with a style.
     pub fn styled(text: impl AsRef<str>, style: Style) -> Self {
         Self {

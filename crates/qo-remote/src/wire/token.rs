@@ -15,7 +15,7 @@ use super::schema;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TokenBody {
     /// The name of the token, for people.
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Label))]
     pub name: String,
     /// What it allows: `submit`, `work`, `read`, `admin`.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4))]

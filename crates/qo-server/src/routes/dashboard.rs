@@ -12,9 +12,9 @@ use qo_ui::assets::{self, Asset};
 
 use crate::response::ApiError;
 
-/// Redirects to the page.
+/// Redirects to the page. The address is relative, because a proxy may serve the server below a path.
 pub(crate) async fn redirect() -> Redirect {
-    Redirect::temporary("/ui/")
+    Redirect::temporary("ui/")
 }
 
 /// The page.

@@ -52,6 +52,26 @@ async fn a_schedule_is_defined_shown_changed_and_removed() {
     }
 }
 
+/// The routes for remote engines store documents of any form. A reader of such a schedule is not at fault.
+#[tokio::test]
+async fn an_unreadable_record_is_an_error_of_the_server() {
+    let server = serve(config()).await;
+    let write = json!({ "name": "odd", "op_id": "550e8400-e29b-41d4-a716-446655440000", "body": { "n": 1 } });
+    let (status, written) = server
+        .reply(api("POST", "/v1/settings/schedules").json(&write))
+        .await;
+    assert_eq!(status, 200, "{written}");
+    for (method, path) in [("GET", ""), ("POST", "/pause"), ("POST", "/trigger")] {
+        let request = api(method, format!("/v1/schedules/odd{path}"));
+        let (status, problem) = server.reply(request).await;
+        assert_eq!((status, &problem["code"]), (500, &json!("store_corrupt")));
+        assert_eq!(problem["key"], "schedules/odd");
+    }
+    // It can be removed.
+    let removed = server.send(api("DELETE", "/v1/schedules/odd")).await;
+    assert_eq!(removed.status(), 204);
+}
+
 #[tokio::test]
 async fn bad_schedules_are_refused_and_write_nothing() {
     let server = serve(config()).await;

@@ -102,10 +102,10 @@ export function together(one, step) {
   return { count, p50: mean('p50'), p95: mean('p95'), p99: mean('p99'), max: Math.max(one?.max ?? 0, step.max_ms) };
 }
 
-/** The final status of a task, even if it has been archived since. */
+/** The final status of a task, even if it has been archived since. Lists of a server omit the events, and then it is not known. */
 function endOf(task) {
   if (task.status !== 'archived') return task.status;
-  return task.events.findLast((event) => event.to === 'archived')?.from ?? 'failed';
+  return task.events.findLast((event) => event.to === 'archived')?.from;
 }
 
 export function percentiles(values) {

@@ -16,8 +16,9 @@ pub use self::task::{
     RetryPolicyRecord, TaskRecord, WaitReasonRecord,
 };
 pub use self::value::{
-    Address, AnyJson, Binary, BulkOperation, EventAction, FailureKind, FailurePolicy, Id, Key,
-    KeyHold, Label, Name, OnConflict, Scope, ShardDigit, TaskStatus, Time, Trace, WorkerAction,
+    ActorName, Address, AnyJson, Binary, BulkOperation, EventAction, FailureKind, FailurePolicy,
+    Id, Key, KeyHold, Label, Name, OnConflict, Scope, ShardDigit, TaskStatus, Time, Trace,
+    WorkerAction,
 };
 pub use self::worker::{WorkerRecord, WorkerRequestRecord, WorkersResponse};
 

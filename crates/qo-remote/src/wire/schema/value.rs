@@ -61,6 +61,14 @@ text!(
         .max_length(Some(256))
 );
 text!(
+    /// Who did something: up to 128 bytes without control characters.
+    ActorName,
+    |text| text
+        .pattern(Some(NO_CONTROL_CHARACTERS))
+        .min_length(Some(1))
+        .max_length(Some(128))
+);
+text!(
     /// A time in RFC 3339, from 1970 to 9999, truncated to milliseconds.
     Time,
     |text| text.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))

@@ -2,7 +2,7 @@
 
 use utoipa::ToSchema;
 
-use super::{Id, Name, ShardDigit, Time, WorkerAction};
+use super::{ActorName, Id, Name, ShardDigit, Time, WorkerAction};
 
 /// A registered worker.
 #[derive(Debug, ToSchema)]
@@ -62,6 +62,7 @@ pub struct WorkerRequestRecord {
     #[schema(value_type = Time)]
     pub at: String,
     /// By whom.
+    #[schema(value_type = Option<ActorName>)]
     pub by: Option<String>,
 }
 

@@ -95,7 +95,7 @@ export async function actOnMany(app, kind, words, find) {
 
 /** Asks for the queue to which tasks are moved. Returns undefined if the answer is to go back. */
 async function askQueue(app, title, from) {
-  const known = (app.memory.overview?.queues ?? []).map(({ queue }) => queue).filter((name) => name && name !== from);
+  const known = [...(app.memory.overview?.queues.keys() ?? [])].filter((name) => name !== from);
   const input = h('input', { name: 'to', id: 'to-queue', type: 'text', autofocus: true, autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', maxlength: 64, list: 'to-queues' });
   const note = h('p', { class: 'error-text', role: 'alert' });
   return dialog(title, (close) => {

@@ -47,14 +47,13 @@ export class QueuesView extends OverviewDataView {
   #pausedTypes() {
     const types = [...this.data.pauses.types].sort(([a], [b]) => (a < b ? -1 : 1));
     if (types.length === 0) return undefined;
-    return h('section', { class: 'card', 'aria-labelledby': 'paused-types' },
-      h('h2', { id: 'paused-types' }, 'Paused types'),
+    return h('section', { class: 'stacked', 'aria-labelledby': 'paused-types' }, h('h2', { id: 'paused-types' }, 'Paused types'), h('div', { class: 'card' },
       h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
         h('thead', {}, h('tr', {}, column('Type'), column('State'), column(h('span', { class: 'sr-only' }, 'Actions')))),
         h('tbody', {}, types.map(([name, pause]) => h('tr', { key: name },
           h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `type:${name}` }) }, name)),
           h('td', { class: 'state-cell' }, this.#pauseNote(pause)),
-          h('td', { class: 'actions' }, !this.source.readOnly && button('Resume', () => this.#set({ type: name }, false), { kind: 'small' }))))))));
+          h('td', { class: 'actions' }, !this.source.readOnly && button('Resume', () => this.#set({ type: name }, false), { kind: 'small' })))))))));
   }
 
   /** Since when, by whom and why. */
@@ -162,12 +161,12 @@ export function usedText({ concurrent, starts, usage }) {
 
 function limitRow(limit) {
   const { name, queue, task_type, limit_key, concurrent, starts } = limit;
-  const none = h('span', { class: 'faint' }, '–');
+  const none = () => h('span', { class: 'faint' }, '–');
   const applies = [queue && `queue ${queue}`, task_type && `type ${task_type}`, limit_key && `key ${limit_key}`].filter(Boolean).join(', ');
   return h('tr', { key: `limit ${name}` },
     h('th', { scope: 'row' }, name),
-    h('td', { 'data-label': 'Applies to' }, applies),
-    h('td', { class: 'number', 'data-label': 'At once' }, concurrent === undefined ? none : number(concurrent)),
-    h('td', { 'data-label': 'Starts' }, starts ? `${number(starts.max)} in ${duration(starts.window_ms)}` : none),
-    h('td', { 'data-label': 'Used' }, usedText(limit) || none));
+    h('td', { class: 'half-cell', 'data-label': 'Applies to' }, applies),
+    h('td', { class: 'number', 'data-label': 'At once' }, concurrent === undefined ? none() : number(concurrent)),
+    h('td', { 'data-label': 'Starts' }, starts ? `${number(starts.max)} in ${duration(starts.window_ms)}` : none()),
+    h('td', { 'data-label': 'Used' }, usedText(limit) || none()));
 }

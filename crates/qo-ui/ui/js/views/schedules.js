@@ -33,19 +33,19 @@ export class SchedulesView {
 
   #row(schedule) {
     const { name, spec, last, next, paused_at: paused } = schedule;
-    const none = h('span', { class: 'faint' }, '–');
+    const none = () => h('span', { class: 'faint' }, '–');
     return h('tr', { key: name },
       h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `tag:schedule:${name}` }) }, name)),
       h('td', { class: 'state-cell' }, paused ? [badge('paused'), ' ', h('span', { class: 'faint' }, timeOf(paused, this.source))] : badge('open')),
-      h('td', { class: 'mono', 'data-label': 'Rule' }, ruleOf(spec)),
-      h('td', { 'data-label': 'Task type' }, spec.task.task_type),
-      h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : none),
-      h('td', { class: 'when', 'data-label': 'Last run' }, last ? [timeOf(last.tick, this.source), ' ', taskLink(last.task, last.task.slice(0, 8))] : none),
+      h('td', { class: 'mono half-cell', 'data-label': 'Rule' }, ruleOf(spec)),
+      h('td', { class: 'half-cell', 'data-label': 'Task type' }, spec.task.task_type),
+      h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : none()),
+      h('td', { class: 'when', 'data-label': 'Last run' }, last ? [timeOf(last.tick, this.source), ' ', taskLink(last.task, last.task.slice(0, 8))] : none()),
       h('td', { class: 'number', 'data-label': 'Runs' }, number(schedule.fired)),
       h('td', { class: 'number', 'data-label': 'Skipped' }, number(schedule.skipped)),
       h('td', { class: 'number', 'data-label': 'Missed' }, number(schedule.missed)),
       h('td', { class: 'actions' }, !this.source.readOnly && [
-        button('Trigger', () => this.#trigger(name), { kind: 'small' }), ' ',
+        button('Trigger', () => this.#trigger(name), { kind: 'small' }),
         button(paused ? 'Resume' : 'Pause', () => this.#toggle(name, Boolean(paused)), { kind: 'small' }),
       ]));
   }

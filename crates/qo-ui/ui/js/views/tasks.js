@@ -311,7 +311,7 @@ function nextStep(task, now, source) {
     return [
       task.cancel_requested ? h('span', { class: 'warn-text' }, 'cancel requested') : task.progress ? h('span', {}, `${Math.round(task.progress.percent)} %`) : undefined,
       (task.cancel_requested || task.progress) && ' · ',
-      h('span', {}, task.worker_id), h('span', { class: 'faint' }, ' · lease ', timeOf(task.lease_expires_at, source)),
+      h('span', {}, task.worker_id), h('span', { class: 'faint' }, ' · lease ends ', timeOf(task.lease_expires_at, source)),
     ];
   }
   if (task.status === 'pending' && task.available_at > now) {

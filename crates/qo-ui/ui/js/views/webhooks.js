@@ -13,7 +13,7 @@ export function webhooksSection(app, webhooks) {
   const { source } = app;
   const mayChange = Boolean(source.putWebhook) && !source.readOnly;
   if (webhooks === undefined || (webhooks.length === 0 && !mayChange)) return undefined;
-  return h('section', { 'aria-labelledby': 'webhooks' },
+  return h('section', { class: 'stacked', 'aria-labelledby': 'webhooks' },
     h('div', { class: 'page-head' }, h('h2', { id: 'webhooks' }, 'Webhooks'),
       h('span', { class: 'note' }, webhooks.length === 0 ? 'none: nobody is notified when tasks end' : h('a', { href: address('tasks', { q: 'queue:webhooks' }) }, 'notifications')),
       mayChange && button('Add a webhook…', () => add(app), { kind: 'small' })),
@@ -29,7 +29,7 @@ function row(app, { name, url, events, queues = [], task_types: types = [] }, ma
     h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `queue:webhooks tag:webhook:${name}` }) }, name)),
     h('td', { 'data-label': 'On' }, events.join(', ')),
     h('td', { 'data-label': 'Of' }, of),
-    h('td', { class: 'mono', 'data-label': 'URL' }, url),
+    h('td', { class: 'mono whole-cell', 'data-label': 'URL' }, url),
     h('td', { class: 'actions' }, mayChange && [
       button('Test', () => test(app, name), { kind: 'small' }),
       button('Remove', () => remove(app, name), { kind: 'small danger-quiet' }),

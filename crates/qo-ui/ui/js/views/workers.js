@@ -64,8 +64,8 @@ export class WorkersView {
           h('td', { 'data-label': 'Role' }, roleOf(member, cluster)),
           h('td', { class: 'number', 'data-label': 'Behind' }, member.lag === undefined ? '–' : `${number(member.lag)} entries`),
           h('td', { class: 'number', 'data-label': 'Log up to' }, member.matched === undefined ? '–' : number(member.matched)),
-          h('td', { class: 'mono', 'data-label': 'Address' }, member.address),
-          h('td', { class: 'mono', 'data-label': 'URL' }, member.url))))))));
+          h('td', { class: 'mono half-cell', 'data-label': 'Address' }, member.address),
+          h('td', { class: 'mono whole-cell', 'data-label': 'URL' }, member.url))))))));
   }
 
   #row(worker, now) {
@@ -86,7 +86,7 @@ export class WorkersView {
       h('td', { class: 'number', 'data-label': 'Completed' }, number(worker.tasks_completed)),
       h('td', { class: 'number', 'data-label': 'Failed' }, number(worker.tasks_failed)),
       h('td', { class: 'when', 'data-label': 'Started' }, timeOf(worker.started_at, this.source)),
-      !this.source.readOnly && h('td', { class: 'actions-cell', 'data-label': 'Actions' }, this.#requests(worker, now)));
+      !this.source.readOnly && h('td', { class: 'actions-cell' }, this.#requests(worker, now)));
   }
 
   /** The requests that make sense for a worker. A dead one would not learn of them. */

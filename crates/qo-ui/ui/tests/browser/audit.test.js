@@ -11,19 +11,17 @@ import { promisify } from 'node:util';
 import { checkAccess, closePage, openDashboard, screenshot, shows, until } from '../support/browser.js';
 import { programs } from '../support/programs.js';
 import { serveQo } from '../support/serve.js';
-import { startBrowser } from '../support/stage.js';
+import { setUpServer } from '../support/setup.js';
+import { SCREENSHOTS } from '../support/stage.js';
 
 const run = promisify(execFile);
-let browser;
+let stage;
 let server;
 before(async () => {
-  browser = await startBrowser();
-  server = await serveQo({ store: 'memory:?engine=slate' });
+  stage = await setUpServer();
+  ({ server } = stage);
 });
-after(async () => {
-  server?.stop();
-  await browser?.close();
-});
+after(async () => { await stage?.close(); });
 
 test('the page of tasks shows the newest first, also among thousands of others', async () => {
   await server.submit(Array.from({ length: 1500 }, () => ({ task_type: 'old', max_retries: 0 })));
@@ -32,13 +30,13 @@ test('the page of tasks shows the newest first, also among thousands of others',
   const [newest] = await server.submit([{ task_type: 'fresh', max_retries: 0 }]);
   await server.work(1, () => ({ fail: { error: 'fresh failure', kind: 'permanent' } }), { types: ['fresh'] });
   for (const hash of ['#/tasks', '#/tasks?tab=failed']) {
-    const page = await openDashboard({ browser, url: `${server.url}/ui/${hash}` }, { plain: true });
+    const page = await stage.open(hash);
     const first = page.locator('.tasks-table tbody tr').first();
     await first.waitFor();
     assert.equal(await first.locator('.id-cell').innerText(), newest, hash);
     await closePage(page);
   }
-  const page = await openDashboard({ browser, url: `${server.url}/ui/#/overview` }, { plain: true });
+  const page = await stage.open('#/overview');
   await shows(page, 'fresh failure', '.letters tbody tr:first-child');
   await closePage(page);
 });
@@ -51,7 +49,7 @@ test('the history of a task names who acted', async () => {
   const id = await qo('submit', '--type', 'mail');
   await qo('cancel', id, '--reason', 'not needed');
   const guarded = await serveQo({ store: env.QO_STORE });
-  const page = await openDashboard({ browser, url: `${guarded.url}/ui/#/tasks/${id}` }, { plain: true });
+  const page = await openDashboard({ ...stage, url: `${guarded.url}/ui/#/tasks/${id}` }, { plain: true });
   await page.locator('input[type=password]').fill(token);
   await page.getByRole('button', { name: 'Connect' }).click();
   await shows(page, id, '.id-line');
@@ -71,14 +69,14 @@ test('the history of a task names who acted', async () => {
 test('the reference of the API can be read in light and dark, and on a phone', async () => {
   for (const colorScheme of ['light', 'dark']) {
     for (const width of [1280, 375]) {
-      const context = await browser.newContext({ colorScheme, viewport: { width, height: 800 } });
+      const context = await stage.browser.newContext({ colorScheme, viewport: { width, height: 800 } });
       const page = await context.newPage();
       await page.goto(`${server.url}/docs`);
       await until('the routes are shown', async () => (await page.locator('article').count()) > 20);
       await checkAccess(page, `/docs, ${colorScheme}, ${width}`);
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.ok(overflow <= 0, `${width} px, ${colorScheme}: ${overflow} px too wide`);
-      await page.screenshot({ path: join(process.env.CARGO_TARGET_DIR ?? new URL('../../../../../target', import.meta.url).pathname, 'screenshots', `docs-${width}-${colorScheme}.png`) });
+      await page.screenshot({ path: join(SCREENSHOTS, `docs-${width}-${colorScheme}.png`) });
       await context.close();
     }
   }

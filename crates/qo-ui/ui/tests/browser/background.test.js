@@ -3,20 +3,16 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, until } from '../support/browser.js';
-import { serveQo } from '../support/serve.js';
-import { startBrowser } from '../support/stage.js';
+import { checkAccess, closePage, screenshot, shows, until } from '../support/browser.js';
+import { setUpServer } from '../support/setup.js';
 
-let browser;
+let stage;
 let server;
 before(async () => {
-  browser = await startBrowser();
-  server = await serveQo({ store: 'memory:?engine=slate' });
+  stage = await setUpServer();
+  ({ server } = stage);
 });
-after(async () => {
-  server?.stop();
-  await browser?.close();
-});
+after(async () => { await stage?.close(); });
 
 const proceed = (page) => page.locator('dialog footer button').last();
 const statuses = async (queue) => (await server.api('GET', '/v1/stats')).queues[queue].statuses;
@@ -24,7 +20,7 @@ const statuses = async (queue) => (await server.api('GET', '/v1/stats')).queues[
 /** Submits tasks, and opens the dialog that cancels all of them, with the number typed. */
 async function openCancelAll(queue, many) {
   await server.submit(Array.from({ length: many }, () => ({ task_type: 'many', queue })));
-  const page = await openDashboard({ browser, url: `${server.url}/ui/#/tasks?q=queue:${queue}` }, { plain: true });
+  const page = await stage.open(`#/tasks?q=queue:${queue}`);
   await page.getByRole('button', { name: 'Cancel all…' }).click();
   await page.locator('dialog input[name=count]').fill(String(many));
   page.requests.length = 0;

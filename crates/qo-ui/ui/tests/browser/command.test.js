@@ -2,11 +2,15 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { TIMEOUT_MS, shows } from '../support/browser.js';
 import { programs } from '../support/programs.js';
+import { serveQo } from '../support/serve.js';
 import { setUp } from '../support/setup.js';
 import { uniqueName } from '../support/stage.js';
 
@@ -47,4 +51,32 @@ test('the dashboard is deployed once, is public, and opens by a link', async () 
   await shows(page, 'greet', '.tasks-table');
   assert.equal(await page.locator('.selection').count(), 0, 'it is read-only');
   await page.context().close();
+});
+
+test('a link to a server contains a new token that expires', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'qo-link-'));
+  const store = `sqlite:${folder}/queue.db`;
+  const qo = async (QO_STORE, QO_TOKEN, ...words) => (await run(await programs.qo(), words, { env: { PATH: process.env.PATH, HOME: folder, QO_STORE, ...(QO_TOKEN && { QO_TOKEN }) } })).stdout;
+  const tokenOf = async (scope) => JSON.parse(await qo(store, undefined, '--json', 'token', 'create', '--name', scope, '--scope', scope)).token;
+  const [admin, read] = [await tokenOf('admin'), await tokenOf('read')];
+  const server = await serveQo({ store });
+  await qo(server.url, admin, 'submit', '--type', 'greet');
+  await assert.rejects(qo(server.url, read, 'ui', 'link'), /cannot create a temporary token.*scope admin/s);
+  const link = JSON.parse(await qo(server.url, admin, '--json', 'ui', 'link', '--read-only', '--for', '20m', '--go', 'tasks'));
+  assert.ok(link.url.startsWith(`${server.url}/ui/#connect=`) && !link.url.includes(admin), link.url);
+  const minutes = (Date.parse(link.expires_at) - Date.now()) / 60_000;
+  assert.ok(minutes > 18 && minutes < 21, link.expires_at);
+  const tokens = await server.api('GET', '/v1/tokens', undefined, { authorization: `Bearer ${admin}` });
+  assert.deepEqual(tokens.find(({ name }) => name === 'link to the dashboard').scopes, ['read']);
+  const page = await (await stage.browser.newContext()).newPage();
+  page.setDefaultTimeout(TIMEOUT_MS);
+  await page.goto(link.url);
+  await shows(page, 'greet', '.tasks-table');
+  assert.equal(await page.locator('.selection').count(), 0, 'it is read-only');
+  assert.equal(await page.evaluate(() => location.hash), '#/tasks', 'the token is not in the address');
+  await page.context().close();
+  const plain = await qo(server.url, undefined, 'ui', 'link');
+  assert.equal(plain.trim(), `${server.url}/ui/#/overview`);
+  server.stop();
+  rmSync(folder, { recursive: true, force: true });
 });

@@ -48,6 +48,11 @@ test('the dashboard of a server connects automatically', async () => {
   await closePage(page);
 });
 
+test('the root leads to the page, also below the path of a proxy', async () => {
+  const response = await fetch(`${open.url}/`, { redirect: 'manual' });
+  assert.equal(new URL(response.headers.get('location'), 'https://example.org/queue/').href, 'https://example.org/queue/ui/');
+});
+
 test('lists, searches and pages', async () => {
   const page = await openServed(open, '#/tasks?tab=failed');
   await page.locator('.tasks-table tbody tr').first().waitFor();

@@ -36,10 +36,6 @@ test('the overview shows exact counts of few tasks', async () => {
   for (const text of ['Latency', 'Dead letters', 'Busiest types', 'oldest due', 'slots busy']) await shows(page, text);
   await checkAccess(page, 'overview');
   await screenshot(page, 'overview');
-  await page.setViewportSize({ width: 390, height: 800 });
-  await screenshot(page, 'overview-narrow', { fullPage: true });
-  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  assert.equal(overflow, 0, 'nothing overflows a narrow screen');
   await closePage(page);
 });
 
@@ -146,8 +142,6 @@ test('a task shows its attempts, errors, payloads and versions', async () => {
   assert.match(address, /\/versions\?a=.+&b=.+/, 'the comparison has a URL');
   await screenshot(page, 'task', { fullPage: true });
   await checkAccess(page, 'task');
-  await page.setViewportSize({ width: 390, height: 800 });
-  await screenshot(page, 'task-narrow', { fullPage: true });
   await closePage(page);
 });
 

@@ -51,9 +51,23 @@ export async function checkAccess(page, name) {
   assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(' | ')}`), [], `axe on ${name}`);
 }
 
-/** Takes screenshots with the light and the dark theme. */
+/** The size of a phone's screen. */
+const PHONE = { width: 390, height: 800 };
+
+/** Takes screenshots with the light and the dark theme, as the page is and, if that is wide, on a phone. Nothing may overflow there. */
 export async function screenshot(page, name, { fullPage = false } = {}) {
   await page.evaluate(() => window.scrollTo(0, 0));
+  await takeThemes(page, name, fullPage);
+  const size = page.viewportSize();
+  if (size.width <= PHONE.width) return;
+  await page.setViewportSize(PHONE);
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.ok(overflow <= 0, `${name} is ${overflow} px too wide for a phone`);
+  await takeThemes(page, `${name}-phone`, true);
+  await page.setViewportSize(size);
+}
+
+async function takeThemes(page, name, fullPage) {
   for (const scheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.screenshot({ path: join(SCREENSHOTS, `${name}-${scheme}.png`), fullPage, animations: 'disabled' });

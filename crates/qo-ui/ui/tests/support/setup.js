@@ -1,6 +1,8 @@
-// Sets up a test: a bucket with sample data and the dashboard, and a browser.
+// Sets up a test: a browser, and a bucket with sample data and the dashboard, or a server.
 
+import { openDashboard } from './browser.js';
 import { story } from './programs.js';
+import { serveQo } from './serve.js';
 import { startS3 } from './server.js';
 import { deploy, startBrowser, uniqueName } from './stage.js';
 
@@ -28,6 +30,21 @@ export async function setUp(hint, { versioned = true, objects } = {}) {
       await browser.close();
       s3.close();
       stop();
+    },
+  };
+}
+
+/** A server with an empty queue in memory, and a browser. */
+export async function setUpServer() {
+  const browser = await startBrowser();
+  const server = await serveQo({ store: 'memory:?engine=slate' });
+  return {
+    browser,
+    server,
+    open: (hash) => openDashboard({ browser, url: `${server.url}/ui/${hash}` }, { plain: true }),
+    async close() {
+      server.stop();
+      await browser.close();
     },
   };
 }

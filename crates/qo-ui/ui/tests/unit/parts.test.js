@@ -114,6 +114,10 @@ test('activity is computed from tasks', () => {
   assert.deepEqual([activity.ended, activity.latency.count, activity.latency.run.p50, activity.types[0].failed], [3, 2, 100, 1]);
   assert.ok(Math.abs(activity.failureShare - 1 / 3) < 1e-9);
   assert.equal(activity.bars.reduce((sum, bar) => sum + bar.completed + bar.failed, 0), 3);
+  // How an archived task ended is known from its events, which the lists of a server omit.
+  const archived = (events) => ({ ...task('archived', 1000), events });
+  const partly = activityOf([archived([{ from: 'completed', to: 'archived' }]), archived([]), task('failed', 1000)], { now, share: 1 });
+  assert.deepEqual([partly.ended, partly.failureShare], [2, 0.5]);
   const sampled = activityOf([task('completed', 1000)], { now, share: 0.5, from: now - 400_000, basis: {} });
   assert.equal(sampled.bars.at(-1).completed, 2, 'a sample of half the tasks is scaled up');
   assert.equal(percentiles([]), undefined);
