@@ -18,6 +18,7 @@ use crate::connection_limiter::ConnectionLimiter;
 use crate::events::Events;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+use crate::other_origins::Origin;
 use crate::response::ApiError;
 use crate::response_room::ResponseRoom;
 use crate::routes::health::HealthCache;
@@ -32,6 +33,7 @@ pub(crate) struct AppState {
     pub(crate) limits: Limits,
     pub(crate) guard: Guard,
     pub(crate) hosts: Vec<String>,
+    pub(crate) origins: Vec<Origin>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
@@ -75,6 +77,7 @@ impl App {
                 .iter()
                 .map(|host| host.to_ascii_lowercase())
                 .collect(),
+            origins: config.origins.clone(),
             events: Events::new(Arc::clone(&runtime)),
             claims: Arc::new(Claims::new(
                 Arc::clone(queue.engine()),

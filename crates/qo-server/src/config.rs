@@ -12,6 +12,7 @@ use qo_store::wrap::{Counts, Prices};
 use crate::activity::ActivityStore;
 use crate::cluster::ClusterControl;
 use crate::leader::Leader;
+use crate::other_origins::Origin;
 use crate::tokens::{TokenRecord, TokenSource, TokenStore};
 
 /// Limits for clients.
@@ -188,6 +189,8 @@ pub struct ServerConfig {
     /// Host names under which others reach the server, in addition to `localhost` and loopback addresses. A name that does not mean
     /// this machine requires tokens.
     pub hosts: Vec<String>,
+    /// The origins whose pages may use the API from a browser, with a token. They require tokens.
+    pub origins: Vec<Origin>,
     /// The counts of store requests, for the metrics.
     pub counts: Option<CountsFn>,
     /// The prices of store requests, for the metrics.
@@ -215,6 +218,7 @@ impl ServerConfig {
             tls: None,
             limits: Limits::default(),
             hosts: Vec::new(),
+            origins: Vec::new(),
             counts: None,
             prices: Prices::default(),
             leader: None,
@@ -235,6 +239,7 @@ impl fmt::Debug for ServerConfig {
             .field("tls", &self.tls)
             .field("limits", &self.limits)
             .field("hosts", &self.hosts)
+            .field("origins", &self.origins)
             .finish_non_exhaustive()
     }
 }

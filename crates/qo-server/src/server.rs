@@ -42,6 +42,7 @@ use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
 use crate::connection_limiter::{Full, OpenConnection};
 use crate::middleware::is_local_name;
+use crate::other_origins::Origin;
 use crate::routes;
 use crate::tokens::TokenError;
 use crate::write_timeout::WriteTimeout;
@@ -73,6 +74,14 @@ pub enum ServeError {
     OpenName {
         /// The name.
         name: String,
+    },
+    /// Pages of another origin could send requests.
+    #[error(
+        "pages of {origin} may only use a server that has tokens: create one with `qo token create`"
+    )]
+    OpenOrigin {
+        /// The origin.
+        origin: Origin,
     },
     /// Listening failed.
     #[error("cannot listen on {address}: {source}")]
@@ -132,6 +141,13 @@ impl Server {
             && !app.guard.has_tokens()
         {
             return Err(ServeError::OpenName { name: name.clone() });
+        }
+        if let Some(origin) = config.origins.first()
+            && !app.guard.has_tokens()
+        {
+            return Err(ServeError::OpenOrigin {
+                origin: origin.clone(),
+            });
         }
         let bind_error = |source| ServeError::Bind {
             address: config.address,

@@ -43,6 +43,9 @@ pub struct ServeArgs {
     /// In broker mode, the URL at which clients and other brokers reach this one [default: the listen address]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
+    /// Origin whose pages may use the API with a token, such as a dashboard in a bucket (repeatable)
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<qo_server::Origin>,
     /// Announce the server on the local network by multicast DNS, for `qo discover` and the store URL mdns:
     #[arg(long)]
     pub mdns: bool,

@@ -34,6 +34,7 @@ use qo_remote::wire::Condition;
 use crate::app::App;
 use crate::compression::compress;
 use crate::middleware::{Access, authorize, handle};
+use crate::other_origins;
 use crate::response::ApiError;
 use crate::tokens::{LimitedAccess, Scope};
 
@@ -280,7 +281,7 @@ pub(crate) fn router(app: &App) -> Router {
         router = router.route(route.path, route.serve.route_layer(guard));
     }
     // The dashboard's files are not part of the API or its document. They are public and contain no data.
-    router
+    let router = router
         .route("/", get(dashboard::redirect))
         .route("/ui", get(dashboard::redirect))
         .route("/ui/", get(dashboard::page))
@@ -295,6 +296,11 @@ pub(crate) fn router(app: &App) -> Router {
             )
         })
         .layer(from_fn_with_state(app.clone(), handle))
-        .layer(from_fn(compress))
-        .with_state(app.clone())
+        .layer(from_fn(compress));
+    let router = if app.origins.is_empty() {
+        router
+    } else {
+        router.layer(other_origins::layer(&app.origins))
+    };
+    router.with_state(app.clone())
 }

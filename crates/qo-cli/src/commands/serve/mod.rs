@@ -43,6 +43,7 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     }
     config.jobs.abandoned_age = args.job_abandoned_age;
     config.jobs.attempts_max = args.job_max_attempts;
+    config.origins.clone_from(&args.allow_origin);
     set_limits(&mut config.limits, args);
     if args.node.cluster.is_some() {
         #[cfg(feature = "cluster")]
@@ -221,9 +222,10 @@ fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let kind = match &error {
-            ServeError::Open { .. } | ServeError::OpenName { .. } | ServeError::Certificate(_) => {
-                FailureKind::BadInput
-            }
+            ServeError::Open { .. }
+            | ServeError::OpenName { .. }
+            | ServeError::OpenOrigin { .. }
+            | ServeError::Certificate(_) => FailureKind::BadInput,
             _ => FailureKind::Unavailable,
         };
         Self::new(kind, error.to_string())

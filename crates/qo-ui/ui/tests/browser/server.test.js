@@ -48,7 +48,7 @@ test('the dashboard of a server connects automatically', async () => {
   await closePage(page);
 });
 
-test('the root leads to the page, also below the path of a proxy', async () => {
+test('the redirect of the root is relative, for proxies that serve the server below a path', async () => {
   const response = await fetch(`${open.url}/`, { redirect: 'manual' });
   assert.equal(new URL(response.headers.get('location'), 'https://example.org/queue/').href, 'https://example.org/queue/ui/');
 });
