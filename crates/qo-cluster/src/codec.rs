@@ -82,6 +82,17 @@ impl Encoder {
         self.0.len()
     }
 
+    pub(crate) fn written(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Replaces the first bytes.
+    pub(crate) fn overwrite(&mut self, first: &[u8]) {
+        for (old, new) in self.0.iter_mut().zip(first) {
+            *old = *new;
+        }
+    }
+
     pub(crate) fn finish(self) -> Bytes {
         self.0.freeze()
     }

@@ -154,10 +154,8 @@ pub(crate) struct AppliedPoint {
 /// The state machine of a node.
 pub struct StateMachine {
     rows: CollectedRows,
-    pool: Arc<dyn BlockingPool>,
-    runtime: Arc<dyn Runtime>,
+    disk: RowDisk,
     state: AppliedState,
-    full: DiskFull,
     published: watch::Sender<AppliedPoint>,
 }
 
@@ -181,10 +179,12 @@ impl StateMachine {
         };
         let machine = Self {
             rows,
-            pool,
-            runtime,
+            disk: RowDisk {
+                pool,
+                runtime,
+                full: DiskFull::default(),
+            },
             state,
-            full: DiskFull::default(),
             published: watch::Sender::new(AppliedPoint {
                 index: None,
                 epoch: 0,
@@ -199,7 +199,7 @@ impl StateMachine {
 
     /// Reports a full disk there.
     pub(crate) fn report_to(mut self, full: DiskFull) -> Self {
-        self.full = full;
+        self.disk.full = full;
         self
     }
 
@@ -214,7 +214,7 @@ impl StateMachine {
             epoch: self.state.epoch,
             number: self.state.number,
             time: self.state.time,
-            at: self.runtime.monotonic(),
+            at: self.disk.runtime.monotonic(),
         };
         self.published.send_modify(|published| {
             // The time is from when it was learnt, not from the last entry without a newer one.
@@ -229,27 +229,15 @@ impl StateMachine {
 
     /// Writes rows. Waits while the disk is full: the entries are in the log, and the node continues by itself once there is room.
     async fn write(&self, changes: Vec<RowChange>) -> io::Result<()> {
-        if self.rows.collect(&changes) {
-            self.full.set(Part::Rows, false);
-            self.flush();
-            return Ok(());
+        if !self.rows.collect(&changes) {
+            let (rows, changes) = (self.rows.clone(), Arc::new(changes));
+            let write = move || rows.write(&changes);
+            self.disk
+                .run(write, "this node applies nothing until there is space")
+                .await?;
         }
-        let changes = Arc::new(changes);
-        loop {
-            let (rows, changes) = (self.rows.clone(), Arc::clone(&changes));
-            match blocking::run(&self.pool, move || rows.write(&changes)).await {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is space");
-                    self.full.set(Part::Rows, true);
-                    self.runtime.sleep(FULL_PAUSE).await;
-                }
-                written => {
-                    self.full.set(Part::Rows, false);
-                    self.flush();
-                    return written;
-                }
-            }
-        }
+        self.flush();
+        Ok(())
     }
 
     /// Lets collected rows be written, if there are many. Entries are applied meanwhile.
@@ -257,9 +245,11 @@ impl StateMachine {
         if !self.rows.begin_flush() {
             return;
         }
-        let (rows, pool) = (self.rows.clone(), Arc::clone(&self.pool));
-        self.runtime.spawn(Box::pin(async move {
-            if let Err(error) = blocking::run(&pool, move || rows.flush()).await {
+        let (rows, disk) = (self.rows.clone(), self.disk.clone());
+        self.disk.runtime.spawn(Box::pin(async move {
+            let flush = move || rows.flush();
+            let flushed = disk.run(flush, "this node accepts no changes until there is space");
+            if let Err(error) = flushed.await {
                 tracing::warn!(%error, "cannot write the rows now; it is tried again");
             }
         }));
@@ -267,7 +257,45 @@ impl StateMachine {
 
     async fn view(&self) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)> {
         let rows = self.rows.clone();
-        blocking::run(&self.pool, move || view(&rows)).await
+        blocking::run(&self.disk.pool, move || view(&rows)).await
+    }
+}
+
+/// The disk of the rows.
+#[derive(Clone)]
+struct RowDisk {
+    pool: Arc<dyn BlockingPool>,
+    runtime: Arc<dyn Runtime>,
+    full: DiskFull,
+}
+
+impl RowDisk {
+    /// Runs a job that writes, again and again while the disk is full. Callers of the node are told meanwhile.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl Fn() -> io::Result<T> + Send + Sync + 'static,
+        consequence: &str,
+    ) -> io::Result<T> {
+        let job = Arc::new(job);
+        let mut was_full = false;
+        loop {
+            let attempt = Arc::clone(&job);
+            match blocking::run(&self.pool, move || attempt()).await {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    tracing::error!(%error, "the disk of the rows is full: {consequence}");
+                    was_full = true;
+                    self.full.set(Part::Rows, true);
+                    self.runtime.sleep(FULL_PAUSE).await;
+                }
+                done => {
+                    // Others may still find it full: a job that did not need the disk says nothing about it.
+                    if was_full {
+                        self.full.set(Part::Rows, false);
+                    }
+                    return done;
+                }
+            }
+        }
     }
 }
 
@@ -335,8 +363,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         SnapshotBuilder {
             rows: self.rows.clone(),
-            pool: Arc::clone(&self.pool),
-            runtime: Arc::clone(&self.runtime),
+            disk: self.disk.clone(),
         }
     }
 
@@ -366,7 +393,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 Ok(AppliedState::decode(row.value)?)
             })
         };
-        self.state = blocking::run(&self.pool, install).await?;
+        self.state = blocking::run(&self.disk.pool, install).await?;
         if self.state.log_id != meta.last_log_id {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -386,30 +413,22 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 /// Syncs the rows.
 pub struct SnapshotBuilder {
     rows: CollectedRows,
-    pool: Arc<dyn BlockingPool>,
-    runtime: Arc<dyn Runtime>,
+    disk: RowDisk,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
-        loop {
-            let rows = self.rows.clone();
-            let build = move || {
-                // What the view contains was written before the sync. The sync fails if anything that is collected cannot be written.
-                let (state, view) = view(&rows)?;
-                rows.sync()?;
-                Ok(snapshot_of(&state, view))
-            };
-            match blocking::run(&self.pool, build).await {
-                // An error would stop the node. The log is kept until there is space.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    tracing::error!(%error, "the disk of the rows is full: the log cannot be truncated until there is space");
-                    self.runtime.sleep(FULL_PAUSE).await;
-                }
-                built => return built,
-            }
-        }
+        let rows = self.rows.clone();
+        let build = move || {
+            // What the view contains was written before the sync. The sync fails if anything that is collected cannot be written.
+            let (state, view) = view(&rows)?;
+            rows.sync()?;
+            Ok(snapshot_of(&state, view))
+        };
+        // An error would stop the node. The log is kept until there is space.
+        let consequence = "the log cannot be truncated until there is space";
+        self.disk.run(build, consequence).await
     }
 }

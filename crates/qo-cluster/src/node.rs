@@ -340,7 +340,8 @@ fn raft_config(config: &ClusterConfig, is_guided: bool) -> Result<Arc<Config>, C
         .map_err(|error| ClusterError::invalid(error.to_string()))
 }
 
-/// Lets the log be cut when it is large, even if it has few entries.
+/// Lets the log be cut when it is large, even if it has few entries. Of the entries that are kept for nodes that are behind, only the newest
+/// stay then, half of the size: entries can have a megabyte each. Only what is in a snapshot is cut, and openraft waits for its senders.
 async fn bound_log(node: Arc<NodeShared>) {
     loop {
         tokio::select! {
@@ -348,9 +349,18 @@ async fn bound_log(node: Arc<NodeShared>) {
             () = node.stopped() => return,
             () = node.runtime.sleep(LOG_CHECK_INTERVAL) => {}
         }
-        if node.log.stats().bytes > node.config.snapshot_bytes
-            && node.raft.trigger().snapshot().await.is_err()
-        {
+        if node.log.stats().bytes <= node.config.snapshot_bytes {
+            continue;
+        }
+        let trigger = node.raft.trigger();
+        // The snapshot takes a while. What it allows is cut at the next check.
+        let beyond = node.log.last_beyond(node.config.snapshot_bytes / 2);
+        let in_snapshot = node.raft.metrics().borrow_watched().snapshot;
+        let cut = match beyond.zip(in_snapshot) {
+            Some((index, snapshot)) => trigger.purge_log(index.min(snapshot.index)).await,
+            None => Ok(()),
+        };
+        if cut.is_err() || trigger.snapshot().await.is_err() {
             return;
         }
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use qo::{ClaimRequest, Engine, EngineError, Task};
+use qo::{ClaimRequest, Engine, EngineError, Operation, Task};
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -302,13 +302,29 @@ impl Claims {
             .await;
     }
 
+    /// Releases tasks, all at once: a claim can have hundreds, and each may need a commit.
     async fn release(&self, tasks: &[Task], reason: &str) {
-        for task in tasks {
-            let Some(lease) = task.lease_id else { continue };
-            match self.engine.release(task.id, lease).await {
-                Ok(_) => tracing::info!(task = %task.id, reason, "released a claimed task"),
+        let releases: Vec<_> = tasks
+            .iter()
+            .filter_map(|task| {
+                Some((
+                    task.id,
+                    Operation::Release {
+                        lease: task.lease_id?,
+                    },
+                ))
+            })
+            .collect();
+        if releases.is_empty() {
+            return;
+        }
+        let ids: Vec<_> = releases.iter().map(|(id, _)| *id).collect();
+        let released = self.engine.act_many(releases).await;
+        for (task, released) in ids.iter().zip(released) {
+            match released {
+                Ok(_) => tracing::info!(%task, reason, "released a claimed task"),
                 Err(error) => {
-                    tracing::warn!(task = %task.id, reason, %error, "could not release a claimed task");
+                    tracing::warn!(%task, reason, %error, "could not release a claimed task");
                 }
             }
         }

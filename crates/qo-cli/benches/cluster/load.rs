@@ -14,6 +14,9 @@ const WORKERS: usize = 16;
 /// The number of tasks in one submit and in one claim.
 const AT_ONCE: usize = 500;
 const INPUT_BYTES: usize = 1_024;
+/// How long a claim waits for tasks: in a load that ends, and in one that goes on.
+const SHORT_WAIT: Duration = Duration::from_millis(100);
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// How often tasks are sent when the rate is given.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -38,10 +41,10 @@ pub(crate) async fn submit(engine: &RemoteEngine, count: usize) {
         .await;
 }
 
-fn claim(number: usize) -> ClaimRequest {
+fn claim(number: usize, wait: Duration) -> ClaimRequest {
     let worker = format!("w-{number}").parse().unwrap();
     let mut claim = ClaimRequest::new(worker, vec!["noop".parse().unwrap()]);
-    claim.wait_ms = 1_000;
+    claim.wait_ms = wait.as_millis() as u64;
     claim.max = AT_ONCE;
     claim
 }
@@ -60,14 +63,15 @@ async fn complete(engine: &RemoteEngine, tasks: &[Task]) {
     }
 }
 
-/// Submits and completes tasks.
-pub(crate) async fn load(engine: &RemoteEngine, count: usize) {
+/// Submits and completes tasks. Returns how long it took, up to the last completion.
+pub(crate) async fn load(engine: &RemoteEngine, count: usize) -> Duration {
+    let began = Instant::now();
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = tokio::task::JoinSet::new();
     for number in 0..WORKERS {
         let (engine, done) = (engine.clone(), Arc::clone(&done));
         workers.spawn(async move {
-            let claim = claim(number);
+            let claim = claim(number, SHORT_WAIT);
             while done.load(Ordering::Relaxed) < count {
                 let tasks = engine.claim(&claim).await.unwrap();
                 complete(&engine, &tasks).await;
@@ -76,11 +80,13 @@ pub(crate) async fn load(engine: &RemoteEngine, count: usize) {
         });
     }
     submit(engine, count).await;
-    // The last workers wait for work in vain. The measurement ends with the last completion.
     while done.load(Ordering::Relaxed) < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    workers.abort_all();
+    let took = began.elapsed();
+    // The last workers wait for work in vain. They are not interrupted: the nodes would keep the next tasks for them for seconds.
+    while workers.join_next().await.is_some() {}
+    took
 }
 
 /// Sends tasks at a rate, and returns how long each took from its submit to its completion, in milliseconds and sorted.
@@ -91,7 +97,7 @@ pub(crate) async fn latencies(engine: &RemoteEngine, rate: f64, last: Duration) 
     for number in 0..WORKERS {
         let (engine, begun, times) = (engine.clone(), Arc::clone(&begun), Arc::clone(&times));
         workers.spawn(async move {
-            let claim = claim(number);
+            let claim = claim(number, LONG_WAIT);
             loop {
                 let tasks = engine.claim(&claim).await.unwrap();
                 complete(&engine, &tasks).await;

@@ -69,7 +69,7 @@ pub(super) enum Record {
     Continues(Option<LogId>),
 }
 
-/// Where an entry is in the body of a frame.
+/// Where an entry is in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryPlace {
     pub(super) log_id: LogId,
@@ -87,7 +87,9 @@ pub(super) fn encode(salt: u32, records: &[Record]) -> (Bytes, Vec<EntryPlace>) 
             _ => 64,
         })
         .sum();
-    let mut body = Encoder::with_capacity(size);
+    // The header is filled in at the end, so that the body is not copied.
+    let mut body = Encoder::with_capacity(HEADER_BYTES + size);
+    body.raw(&[0; HEADER_BYTES]);
     let mut places = Vec::new();
     for record in records {
         match record {
@@ -97,7 +99,7 @@ pub(super) fn encode(salt: u32, records: &[Record]) -> (Bytes, Vec<EntryPlace>) 
                 body.bytes(bytes);
                 places.push(EntryPlace {
                     log_id: *log_id,
-                    offset: HEADER_BYTES + body.len() - bytes.len(),
+                    offset: body.len() - bytes.len(),
                     length: bytes.len(),
                     checksum: crc32fast::hash(bytes),
                 });
@@ -118,11 +120,12 @@ pub(super) fn encode(salt: u32, records: &[Record]) -> (Bytes, Vec<EntryPlace>) 
             }
         }
     }
-    let body = body.finish();
-    let mut frame = Encoder::with_capacity(HEADER_BYTES + body.len());
-    frame.raw(&MARK).count(body.len());
-    frame.u32(checksum(salt, &body)).raw(&body);
-    (frame.finish(), places)
+    let content = &body.written()[HEADER_BYTES..];
+    let mut header = Encoder::with_capacity(HEADER_BYTES);
+    header.raw(&MARK).count(content.len());
+    header.u32(checksum(salt, content));
+    body.overwrite(&header.finish());
+    (body.finish(), places)
 }
 
 fn checksum(salt: u32, body: &[u8]) -> u32 {

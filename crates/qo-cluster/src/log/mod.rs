@@ -167,6 +167,18 @@ impl LogStore {
         }
     }
 
+    /// The last entry that does not belong to the newest `bytes` of the log.
+    pub(crate) fn last_beyond(&self, bytes: u64) -> Option<u64> {
+        let state = self.shared.lock();
+        let mut newer = 0;
+        let mut entries = state.slots.iter().rev();
+        let beyond = entries.find(|slot| {
+            newer += slot.length as u64;
+            newer > bytes
+        });
+        beyond.map(|slot| slot.log_id.index)
+    }
+
     fn send(&self, records: Vec<Record>, waiter: Waiter) {
         if let Err(unsent) = self.requests.send(WriteRequest { records, waiter }) {
             let ended = Err(io::Error::other("the log of this node was closed"));

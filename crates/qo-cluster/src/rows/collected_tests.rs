@@ -9,53 +9,6 @@
 use super::super::{APPLIED, MemoryRows};
 use super::*;
 
-/// Rows that can be full.
-struct Disk {
-    rows: MemoryRows,
-    is_full: AtomicBool,
-}
-
-impl Disk {
-    fn check(&self) -> io::Result<()> {
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(())
-    }
-}
-
-impl RowStore for Disk {
-    fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
-        self.rows.get(key)
-    }
-
-    fn page(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Row>> {
-        self.rows.page(start, end, limit)
-    }
-
-    fn has_expired(&self, before: Timestamp) -> io::Result<bool> {
-        self.rows.has_expired(before)
-    }
-
-    fn write(&self, changes: &[RowChange]) -> io::Result<()> {
-        self.check()?;
-        self.rows.write(changes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.check()?;
-        self.rows.sync()
-    }
-
-    fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>> {
-        self.rows.snapshot()
-    }
-
-    fn stage(&self) -> io::Result<Box<dyn RowStage>> {
-        self.rows.stage()
-    }
-}
-
 /// Numbers that look random and are the same every time.
 struct Dice(u64);
 
@@ -73,13 +26,10 @@ impl Dice {
     }
 }
 
-fn new(layer_bytes: usize) -> (Arc<Disk>, CollectedRows) {
-    let disk = Arc::new(Disk {
-        rows: MemoryRows::default(),
-        is_full: AtomicBool::new(false),
-    });
-    let below: Arc<dyn RowStore> = Arc::clone(&disk) as _;
-    (disk, CollectedRows::new(below, layer_bytes))
+fn new(layer_bytes: usize) -> (MemoryRows, CollectedRows) {
+    let disk = MemoryRows::default();
+    let collected = CollectedRows::new(Arc::new(disk.clone()), layer_bytes);
+    (disk, collected)
 }
 
 fn position(number: u64) -> RowChange {
@@ -184,12 +134,12 @@ fn a_crash_leaves_the_rows_of_one_position() {
                 history.truncate(number as usize);
                 history.push(all(&plain));
             } else {
-                assert!(disk.is_full.load(Ordering::Relaxed));
+                assert!(disk.is_full());
             }
             assert_eq!(all(&collected), history[number as usize], "seed {seed}");
             match dice.below(8) {
                 0 if collected.begin_flush() => drop(collected.flush()),
-                1 => disk.is_full.store(dice.below(3) == 0, Ordering::Relaxed),
+                1 => disk.set_full(dice.below(3) == 0),
                 2 => {
                     let view = collected.snapshot().unwrap();
                     let seen = position_in(view.get(APPLIED).unwrap());
@@ -205,9 +155,9 @@ fn a_crash_leaves_the_rows_of_one_position() {
                 3 if dice.below(3) == 0 => {
                     // A crash: what was collected is lost, and so is what was not synced, or not.
                     if dice.below(2) == 0 {
-                        disk.rows.crash();
+                        disk.crash();
                     }
-                    collected = CollectedRows::new(Arc::clone(&disk) as _, collected.0.layer_bytes);
+                    collected = CollectedRows::new(Arc::new(disk.clone()), collected.0.layer_bytes);
                     let kept = position_in(collected.get(APPLIED).unwrap());
                     assert!(kept >= synced, "seed {seed}: {kept} is before {synced}");
                     assert_eq!(all(&collected), history[kept as usize], "seed {seed}");
@@ -233,7 +183,7 @@ fn replacing(rows: &MemoryRows, wanted: &[Row]) -> Vec<RowChange> {
 #[test]
 fn a_full_disk_is_noticed_when_both_layers_are_full() {
     let (disk, collected) = new(200);
-    disk.is_full.store(true, Ordering::Relaxed);
+    disk.set_full(true);
     let change = |number: u64| {
         let row = RowWrite::put(Bytes::from(format!("k{number}")), Bytes::from(vec![1; 60]));
         [RowChange::Write(row), position(number)]
@@ -244,8 +194,8 @@ fn a_full_disk_is_noticed_when_both_layers_are_full() {
     assert!(is_full(&collected.write(&change(refused)).unwrap_err()));
     assert!(is_full(&collected.sync().unwrap_err()));
     assert_eq!(all(&collected).len() as u64, refused);
-    assert!(all(&disk.rows).is_empty());
-    disk.is_full.store(false, Ordering::Relaxed);
+    assert!(all(&disk).is_empty());
+    disk.set_full(false);
     collected.write(&change(refused)).unwrap();
     collected.sync().unwrap();
     assert_eq!(position_in(disk.get(APPLIED).unwrap()), refused);
@@ -273,7 +223,7 @@ fn received_rows_replace_what_is_collected() {
     assert_eq!(all(&collected), std::slice::from_ref(&received));
     collected.flush().unwrap();
     collected.sync().unwrap();
-    assert_eq!(all(&disk.rows), [received]);
+    assert_eq!(all(&disk), [received]);
 }
 
 #[test]

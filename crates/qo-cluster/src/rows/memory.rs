@@ -21,6 +21,16 @@ pub struct MemoryRows(Arc<Mutex<Inner>>);
 struct Inner {
     rows: Rows,
     synced: Rows,
+    is_full: bool,
+}
+
+impl Inner {
+    fn check_room(&self) -> io::Result<()> {
+        if self.is_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
 }
 
 impl MemoryRows {
@@ -32,6 +42,16 @@ impl MemoryRows {
     pub fn crash(&self) {
         let mut inner = self.lock();
         inner.rows = inner.synced.clone();
+    }
+
+    /// Lets writes and syncs fail because there is no room, or succeed again.
+    pub fn set_full(&self, is_full: bool) {
+        self.lock().is_full = is_full;
+    }
+
+    /// Whether there is no room.
+    pub fn is_full(&self) -> bool {
+        self.lock().is_full
     }
 
     /// All rows that say something about the queue.
@@ -65,6 +85,7 @@ impl RowStore for MemoryRows {
 
     fn write(&self, changes: &[RowChange]) -> io::Result<()> {
         let mut inner = self.lock();
+        inner.check_room()?;
         for change in changes {
             match change {
                 RowChange::Write(RowWrite::Put(row)) => {
@@ -92,6 +113,7 @@ impl RowStore for MemoryRows {
 
     fn sync(&self) -> io::Result<()> {
         let mut inner = self.lock();
+        inner.check_room()?;
         inner.synced = inner.rows.clone();
         Ok(())
     }

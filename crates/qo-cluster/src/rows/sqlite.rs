@@ -109,8 +109,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Keeps the kind of an error that a node reacts to.
 fn failed(error: &rusqlite::Error) -> io::Error {
+    let extended_code = error.sqlite_error().map(|error| error.extended_code);
     let kind = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,
+        // SQLite reports a full disk like this if the index of its write-ahead log has to grow just then.
+        _ if extended_code == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => {
+            io::ErrorKind::StorageFull
+        }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => io::ErrorKind::InvalidData,
         _ => io::ErrorKind::Other,
     };
@@ -120,12 +125,15 @@ fn failed(error: &rusqlite::Error) -> io::Error {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.set_prepared_statement_cache_capacity(32);
+    // A row larger than a quarter of a page gets pages of its own, and with 4 KiB that would be every task with an input of 1 KiB. A file
+    // keeps the size that it was created with.
+    connection.pragma_update(None, "page_size", 16_384)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     // The log makes changes durable. SQLite syncs only when it moves its write-ahead log into the file, and when told to.
     connection.pragma_update(None, "synchronous", "normal")?;
     connection.pragma_update(None, "cache_size", -32_768)?;
     connection.pragma_update(None, "mmap_size", 256 * 1024 * 1024)?;
-    connection.pragma_update(None, "wal_autocheckpoint", 8_192)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
     Ok(connection)
 }
 
@@ -396,5 +404,42 @@ impl RowStage for SqliteStage {
         drop(previous);
         // Readers that still have it open keep it alive.
         remove(&path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_room_for_several_rows() {
+        let directory = tempfile::tempdir().unwrap();
+        let rows = SqliteRows::open(directory.path()).unwrap();
+        let size = |database: &Database| {
+            let query = |connection: &Connection| {
+                connection.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0))
+            };
+            database.read(query).unwrap()
+        };
+        assert_eq!(size(&rows.current()), 16_384);
+        // Received rows are in a new file.
+        rows.stage().unwrap().install().unwrap();
+        assert_eq!(size(&rows.current()), 16_384);
+    }
+
+    #[test]
+    fn both_errors_of_a_full_disk_are_recognised() {
+        for (code, kind) in [
+            (rusqlite::ffi::SQLITE_FULL, io::ErrorKind::StorageFull),
+            (
+                rusqlite::ffi::SQLITE_IOERR_SHMSIZE,
+                io::ErrorKind::StorageFull,
+            ),
+            (rusqlite::ffi::SQLITE_IOERR_WRITE, io::ErrorKind::Other),
+            (rusqlite::ffi::SQLITE_CORRUPT, io::ErrorKind::InvalidData),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            assert_eq!(failed(&error).kind(), kind, "{code}");
+        }
     }
 }

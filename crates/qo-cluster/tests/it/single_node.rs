@@ -12,6 +12,7 @@ use qo_cluster::{
     BlockingPool, ClusterConfig, ClusterNode, LogFiles, Member, MemoryRows, NodeParts, Transport,
     TransportError,
 };
+use qo_core::Json;
 use qo_engine::Engine;
 use qo_store::runtime::{BoxFuture, TokioRuntime};
 
@@ -111,11 +112,20 @@ impl Transport for Alone {
 }
 
 async fn start(disk: &Arc<Disk>, rows: &MemoryRows) -> ClusterNode {
+    start_with(disk, rows, |_| ()).await
+}
+
+async fn start_with(
+    disk: &Arc<Disk>,
+    rows: &MemoryRows,
+    set: impl FnOnce(&mut ClusterConfig),
+) -> ClusterNode {
     let listen = "127.0.0.1:0".parse().unwrap();
     let mut config = ClusterConfig::new(1, "test", "", listen, secret());
     config.members = vec![Member::new(1, "node1:1", "http://node1")];
     config.heartbeat = Duration::from_millis(50);
     config.election = (Duration::from_millis(300), Duration::from_millis(600));
+    set(&mut config);
     let parts = NodeParts {
         files: Arc::new(Files(Arc::clone(disk))),
         rows: Arc::new(rows.clone()),
@@ -173,6 +183,78 @@ async fn a_full_disk_can_be_read_and_recovers() {
         let missing = engine.get(request(number).id.unwrap()).await;
         assert!(missing.is_err(), "a refused task was stored");
     }
+    node.shutdown().await;
+}
+
+/// Rows are collected in memory. That their disk is full is said when the first of them cannot be written, not when the memory is full, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_of_the_rows_is_reported_while_there_is_room_in_memory() {
+    let (disk, rows) = (Arc::new(Disk::default()), MemoryRows::default());
+    let node = start_with(&disk, &rows, |config| config.collected_bytes = 20_000).await;
+    let engine = node.engine();
+    rows.set_full(true);
+    let (mut stored, mut refused) = (Vec::new(), Vec::new());
+    for number in 0..1_000 {
+        match engine.submit(request(number)).await {
+            Ok(task) => stored.push(task.task.id),
+            Err(_) => refused.push(request(number).id.unwrap()),
+        }
+        if node.status().disk_full {
+            break;
+        }
+    }
+    assert!(node.status().disk_full);
+    let error = engine.submit(request(2_000)).await.unwrap_err();
+    assert!(error.to_string().contains("make room"), "{error}");
+    // It is not forgotten because rows are still collected.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(node.status().disk_full);
+    assert!(rows.all().is_empty());
+
+    rows.set_full(false);
+    eventually("there is room", || (!node.status().disk_full).then_some(())).await;
+    engine.submit(request(2_001)).await.unwrap();
+    for id in stored {
+        engine.get(id).await.unwrap();
+    }
+    // No change was under way that had to wait for room and was made later.
+    for id in refused {
+        assert!(
+            engine.get(id).await.is_err(),
+            "a refused task was stored: {id}"
+        );
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_of_few_large_entries_is_cut() {
+    let (disk, rows) = (Arc::new(Disk::default()), MemoryRows::default());
+    let tune = |config: &mut ClusterConfig| {
+        config.snapshot_bytes = 200_000;
+        config.segment_bytes = 30_000;
+    };
+    let node = start_with(&disk, &rows, tune).await;
+    let engine = node.engine();
+    let large = |number| {
+        let mut request = request(number);
+        request.input = Json::parse(format!("\"{}\"", "x".repeat(5_000))).unwrap();
+        request
+    };
+    for number in 0..100 {
+        engine.submit(large(number)).await.unwrap();
+    }
+    // Far fewer entries than are kept for nodes that are behind.
+    eventually("the log is cut", || {
+        (node.status().log_bytes < 200_000).then_some(())
+    })
+    .await;
+    node.shutdown().await;
+    drop((node, engine));
+
+    let node = start(&disk, &rows).await;
+    let claimed = node.engine().claim(&claim(200)).await.unwrap();
+    assert_eq!(claimed.len(), 100);
     node.shutdown().await;
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,7 +34,6 @@ impl NodeDisk {
         slow_ms: u64,
         mutation: Option<Mutation>,
     ) -> Self {
-        let is_full: Arc<AtomicBool> = Arc::default();
         let of_group = |group: u16| {
             let mut seeds = dice.to_vec();
             // Group 0 is as it is in a run without others.
@@ -54,7 +52,6 @@ impl NodeDisk {
                 })),
                 rows: SimRows {
                     rows: MemoryRows::default(),
-                    is_full: Arc::clone(&is_full),
                     mutation,
                 },
                 slow_ms,
@@ -69,13 +66,13 @@ impl NodeDisk {
     /// Lets the disk be full, or have room again.
     pub(super) fn set_full(&self, is_full: bool) {
         for group in &self.groups {
-            group.rows.is_full.store(is_full, Ordering::Relaxed);
+            group.rows.rows.set_full(is_full);
         }
     }
 
     pub(super) fn is_full(&self) -> bool {
         let mut groups = self.groups.iter();
-        groups.any(|group| group.rows.is_full.load(Ordering::Relaxed))
+        groups.any(|group| group.rows.rows.is_full())
     }
 
     /// Lets everything take long, or not.
@@ -200,7 +197,7 @@ impl LogFiles for SimDisk {
     }
 
     async fn append(&self, name: &str, bytes: Bytes) -> io::Result<()> {
-        if self.rows.is_full.load(Ordering::Relaxed) {
+        if self.rows.rows.is_full() {
             let kept = lock(&self.inner).dice.below(bytes.len() as u64);
             let kept = usize::try_from(kept).unwrap_or_default();
             self.with(name, |file| file.pending.extend_from_slice(&bytes[..kept]))?;
@@ -247,7 +244,6 @@ impl BlockingPool for SimDisk {
 #[derive(Clone)]
 pub(super) struct SimRows {
     pub(super) rows: MemoryRows,
-    is_full: Arc<AtomicBool>,
     mutation: Option<Mutation>,
 }
 
@@ -260,7 +256,7 @@ impl SimRows {
         self.rows.crash();
         if let Some(row) = position {
             let kept = RowChange::Write(RowWrite::Put(row));
-            // Rows in memory do not fail.
+            // A disk that is full cannot be spoilt further.
             let _ = self.rows.write(&[kept]);
         }
     }
@@ -280,9 +276,6 @@ impl RowStore for SimRows {
     }
 
     fn write(&self, changes: &[RowChange]) -> io::Result<()> {
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         for change in changes {
             let is_forgotten = match (self.mutation, change) {
                 (Some(Mutation::KeysForgotten), RowChange::Write(RowWrite::Put(row))) => {
@@ -299,9 +292,6 @@ impl RowStore for SimRows {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         self.rows.sync()
     }
 
