@@ -141,11 +141,11 @@ impl Nodes {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             for node in 1..=3 {
-                if self
-                    .status(node)
-                    .is_some_and(|status| status["serving"] == true)
+                // A node that follows is answered for by the leader.
+                let status = self.status(node).unwrap_or_default();
+                if let (true, Some(leader)) = (status["serving"] == true, status["leader"].as_u64())
                 {
-                    return node;
+                    return usize::try_from(leader).unwrap();
                 }
             }
         }
