@@ -191,3 +191,28 @@ test('a server with tokens requires one, and a read token gives a read-only sess
   await shows(page, 'Read-only');
   await closePage(page);
 });
+
+test('the page in a bucket shows a server that allows its origin', async () => {
+  const { stdout } = await promisify(execFile)(await programs.qo(), ['token', 'create', '--name', 'page', '--scope', 'read'], { env: environment() });
+  const origin = new URL(stage.url).origin;
+  const allowing = await serveQo({ store: `s3://${stage.bucket}`, env: environment(), args: ['--no-monitor', '--allow-origin', origin] });
+  const page = await openDashboard(stage, { plain: true });
+  await shows(page, 'Connect to a queue');
+  const connect = async (url) => {
+    await page.getByText('qo server', { exact: true }).click();
+    await page.locator('input[name=url]').fill(url);
+    await page.locator('input[name=token]').fill(stdout.trim());
+    await page.getByRole('button', { name: 'Connect' }).click();
+  };
+  // This one does not name the origin, so the browser does not let the page read its responses.
+  await connect(open.url);
+  await page.locator('.problem').first().waitFor();
+  assert.ok(page.errors.splice(0).every((error) => /CORS/.test(error)));
+  await connect(allowing.url);
+  await shows(page, 'Throughput');
+  await visit(page, `#/tasks/${stage.task({ status: 'completed' }).id}`);
+  await shows(page, 'Read-only');
+  assert.ok(page.url().startsWith(origin));
+  await closePage(page);
+  allowing.stop();
+});
