@@ -3,7 +3,7 @@
 //! The browser tests of the step `ui` mostly wait, so they run beside them if both steps are chosen.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::lanes::{self, Job, JobResult, Load};
 use crate::repeat::Runner;
+use crate::shipped;
 use crate::steps::{SHIPPED, Verdict};
 use crate::typed::typed;
 
@@ -55,6 +56,7 @@ struct TestProgram {
 
 /// Runs the step. `browser` runs beside it, if it is given; its result is the second one.
 pub(crate) fn run(browser: Option<Job>) -> Result<(Verdict, Option<JobResult>)> {
+    let shipped = shipped::program()?;
     let programs = ordered(build()?);
     // All test processes share one server.
     let server =
@@ -63,7 +65,7 @@ pub(crate) fn run(browser: Option<Job>) -> Result<(Verdict, Option<JobResult>)> 
     // It takes long, so it starts first.
     let mut jobs = Vec::from_iter(browser);
     for program in &programs {
-        jobs.push(program.job(server)?);
+        jobs.push(program.job(server, &shipped)?);
     }
     let mut results = lanes::run(jobs);
     let browser = has_browser.then(|| results.remove(0));
@@ -162,7 +164,7 @@ fn ordered(mut programs: Vec<TestProgram>) -> Vec<TestProgram> {
 
 impl TestProgram {
     /// The program with the environment that cargo gives it.
-    fn job(&self, server: &SeaweedFs) -> Result<Job> {
+    fn job(&self, server: &SeaweedFs, shipped: &Path) -> Result<Job> {
         let waiting = WAITING.iter().find(|known| known.0 == self.package);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // What it computes is not urgent. The other tests run in real time.
@@ -182,6 +184,7 @@ impl TestProgram {
         command
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env(qo_testkit::PROGRAM_VARIABLE, shipped)
             .envs(server.environment());
         Ok(Job {
             name: format!("{} --test {}", self.package, self.target),

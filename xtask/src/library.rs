@@ -1,7 +1,8 @@
 //! The step `library`: what a user of the crate `qo` builds.
 //!
 //! The combinations of cargo features that users choose compile without warnings, so does the command without optional features, and
-//! the program of the crate's README runs in a project outside the workspace.
+//! the program of the crate's README runs in a project outside the workspace, where the samples of the main README and
+//! the guides compile too.
 
 use std::process::Command;
 

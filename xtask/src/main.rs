@@ -19,6 +19,7 @@ mod paint;
 mod repeat;
 mod root;
 mod run;
+mod shipped;
 mod sim;
 mod steps;
 mod table;

@@ -14,7 +14,7 @@ use crate::mutants;
 use crate::typed::typed;
 use crate::ui;
 
-/// The cargo features of the released command. All steps select them, so that they test what is released and share their libraries.
+/// The cargo features of the released command. All steps select them, so that they share their libraries.
 pub(crate) const SHIPPED: &str = "qo-cli/wasi,qo-cli/cluster";
 
 /// Fetching the advisory database takes seconds if it can be reached.

@@ -13,10 +13,11 @@ use qo_testkit::SeaweedFs;
 use crate::lanes::{Job, JobResult, Load};
 use crate::repeat::Runner;
 use crate::root::root;
+use crate::shipped;
 use crate::steps::{SHIPPED, Verdict};
 use crate::typed::typed;
 
-/// Arguments to cargo that build the programs under test.
+/// Arguments to cargo that build the programs that the tests need besides `qo`.
 ///
 /// They select the whole workspace, so that cargo uses the same features as for the other tests and reuses their libraries.
 const BUILD: &[&str] = &[
@@ -24,8 +25,6 @@ const BUILD: &[&str] = &[
     "--workspace",
     "--features",
     SHIPPED,
-    "--bin",
-    "qo",
     "--example",
     "dashboard_story",
     "--example",
@@ -37,6 +36,7 @@ pub(crate) fn prepare() -> Result<Job> {
     if let Some(missing) = missing_programs()? {
         bail!(missing);
     }
+    let program = shipped::program()?;
     let mut build = qo_testkit::cargo()?;
     build.args(BUILD);
     run(&mut build)?;
@@ -59,6 +59,7 @@ pub(crate) fn prepare() -> Result<Job> {
         .current_dir(tests_dir())
         .envs(server.environment())
         .envs(server.shell())
+        .env(qo_testkit::PROGRAM_VARIABLE, program)
         .env("QO_UI_PROGRAMS_BUILT", "1");
     Ok(Job {
         name: "the tests of the dashboard".to_owned(),

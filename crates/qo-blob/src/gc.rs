@@ -92,6 +92,7 @@ impl Default for GcOptions {
 
 /// The result of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct GcReport {
     /// The blobs that are stored and were looked at.
     pub blobs: u64,

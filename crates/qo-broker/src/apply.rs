@@ -276,6 +276,7 @@ impl Applier {
         let mut listed = Listed {
             tasks: Vec::new(),
             last: None,
+            examined: 0,
         };
         let by = order.filter.order;
         let after = order.after;
@@ -286,10 +287,11 @@ impl Applier {
             }
             _ => Box::new(self.state.tasks_after(after.map(|place| place.id))),
         };
-        for (scanned, task) in tasks.enumerate() {
-            if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
+        for task in tasks {
+            if listed.tasks.len() >= order.limit || listed.examined >= SCANNED_MAX {
                 return listed;
             }
+            listed.examined += 1;
             listed.last = Some(by.position_of(task));
             if order.filter.matches(task) {
                 listed.tasks.push(task.clone());
@@ -312,6 +314,12 @@ impl Applier {
                 }
             }
             queue.oldest_due = self.state.oldest_due(name, now);
+        }
+        // Bounded, so that it does not block the loop.
+        for task in self.state.running().take(SCANNED_MAX) {
+            if let (Some(at), Some(queue)) = (task.started_at, stats.queues.get_mut(&task.queue)) {
+                queue.add_claim(at);
+            }
         }
         stats.set_pauses(self.state.pauses().clone());
         stats
@@ -382,10 +390,15 @@ impl Applier {
         })
     }
 
-    /// Why a pending task waits although it is due.
+    /// Why a pending task waits.
     fn waits_for(&self, id: TaskId, now: Timestamp) -> Option<WaitReason> {
-        let behind = self.state.waits_behind(id).map(WaitReason::from);
-        behind.or_else(|| self.state.waits_for_limit(id, now).map(WaitReason::Limit))
+        let task = self.state.task(id);
+        let pending = task.filter(|task| task.status == Status::Pending)?;
+        let paused = WaitReason::of_pause(pending, self.state.pauses());
+        let behind = || self.state.waits_behind(id).map(WaitReason::from);
+        paused
+            .or_else(behind)
+            .or_else(|| self.state.waits_for_limit(id, now).map(WaitReason::Limit))
     }
 
     fn jitter(&self) -> Jitter {

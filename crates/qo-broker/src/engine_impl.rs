@@ -325,10 +325,12 @@ impl Engine for BrokerEngine {
             limit,
         };
         let live = self.call(Message::List, order()).await?;
+        let mut examined = live.examined;
         let (mut tasks, last) = match &self.shared.archive {
             None => (live.tasks, live.last),
             Some(archive) => {
                 let ended = archive.list(order()).await?;
+                examined += ended.examined;
                 merge(by, live, ended)
             }
         };
@@ -340,6 +342,7 @@ impl Engine for BrokerEngine {
         Ok(TaskPage {
             tasks,
             next: next.map(|place| by.cursor(place)),
+            examined: u64::try_from(examined).ok(),
         })
     }
 

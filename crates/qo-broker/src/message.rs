@@ -263,6 +263,13 @@ impl From<Message> for QueuedMessage {
 pub(super) struct Submit {
     pub(super) id: TaskId,
     /// Whether the caller chose the id, so that the task may exist already.
+    #[cfg_attr(
+        not(feature = "rows"),
+        expect(
+            dead_code,
+            reason = "a JSON object has all tasks, so nothing is looked up"
+        )
+    )]
     pub(super) id_is_chosen: bool,
     pub(super) request: SubmitRequest,
     pub(super) input: Payload,
@@ -273,11 +280,6 @@ pub(super) struct Submit {
 }
 
 impl Submit {
-    /// Whether the task may exist already, so that it must be looked up.
-    pub(super) fn may_exist(&self) -> bool {
-        self.id_is_chosen || self.request.idempotency.is_some()
-    }
-
     /// The approximate size of its record.
     pub(super) fn bytes(&self) -> u64 {
         let input = match &self.input {
@@ -349,6 +351,8 @@ pub(super) struct Listed {
     pub(super) tasks: Vec<Task>,
     /// The place of the last task that was read, if there may be more after it.
     pub(super) last: Option<ListPosition>,
+    /// How many tasks were read.
+    pub(super) examined: usize,
 }
 
 /// Whether only the holder of a task's lease does this.

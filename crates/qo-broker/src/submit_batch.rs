@@ -1,7 +1,7 @@
 //! Decides how the tasks of one call are sent to the commit loop.
 //!
-//! Most go together, many in one message. A submit that may need a lookup or a cleanup is sent alone, so that the others do not wait for
-//! it. Tasks with one ordering key must arrive in the order of the call: if one of them is sent alone, they have a message of their own.
+//! Most go together, many in one message, and are looked up together if their ids were chosen: clients over HTTP choose all of them. A submit
+//! with an idempotency key or with a stored input may wait for others, or for a cleanup. It is sent alone, so that the others do not wait for it. Tasks with one ordering key must arrive in the order of the call: if one of them is sent alone, they have a message of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,5 +73,44 @@ fn line_of((_, submit): &Indexed) -> Option<OrderingLine> {
 }
 
 fn goes_alone(submit: &Submit) -> bool {
-    submit.may_exist() || matches!(submit.input, Payload::Stored(_))
+    submit.request.idempotency.is_some() || matches!(submit.input, Payload::Stored(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use qo_core::task::IdempotencyScope;
+    use qo_core::{IdempotencyKey, Json, TaskId, TaskType};
+    use qo_engine::api::{IdempotencyRequest, SubmitRequest};
+
+    use super::*;
+
+    fn submit(byte: u8, key: Option<&str>) -> Submit {
+        let mut request = SubmitRequest::new(TaskType::new("t").unwrap(), Json::null());
+        request.idempotency = key.map(|key| IdempotencyRequest {
+            key: IdempotencyKey::new(key).unwrap(),
+            scope: IdempotencyScope::default(),
+            window_ms: None,
+        });
+        Submit {
+            id: TaskId::from_bytes([byte; 16]),
+            id_is_chosen: true,
+            request,
+            input: Payload::Inline(Json::null()),
+            is_exempt: false,
+            _input_guard: None,
+        }
+    }
+
+    #[test]
+    fn tasks_with_chosen_ids_go_together_and_those_with_keys_alone() {
+        let mut batch = SubmitBatch::default();
+        for (index, key) in [(0, None), (1, Some("k")), (2, None)] {
+            batch.add(usize::from(index), Ok(submit(index, key)));
+        }
+        batch.separate_mixed_lines();
+        let indexes = |part: &[Indexed]| part.iter().map(|(index, _)| *index).collect::<Vec<_>>();
+        assert_eq!(indexes(&batch.plain), [0, 2]);
+        let alone: Vec<_> = batch.alone.iter().map(|part| indexes(part)).collect();
+        assert_eq!(alone, [[1]]);
+    }
 }

@@ -22,6 +22,8 @@ pub struct Failure {
     pub hint: Option<String>,
     /// An exit code that replaces that of the kind: the one of a program that was run.
     pub exit_code: Option<u8>,
+    /// Whether it has nothing to do with the store and its credentials: a missing key, for example.
+    pub is_local: bool,
 }
 
 /// The kind of a failure. JSON uses the variant's name in `snake_case`.
@@ -118,6 +120,7 @@ impl Failure {
             message: message.into(),
             hint: None,
             exit_code: None,
+            is_local: false,
         }
     }
 
@@ -171,6 +174,7 @@ impl From<Error> for Failure {
             hint: hint(&error),
             message: error.to_string(),
             exit_code: None,
+            is_local: matches!(error, Error::Encryption(_)),
         }
     }
 }
@@ -248,6 +252,10 @@ fn rejection_hint(rejection: &Rejection) -> Option<String> {
         Rejection::QueueFull { .. } => {
             "`qo queue show QUEUE` shows the settings; run more workers, or raise the limit with `qo queue set QUEUE --max-waiting N`"
         }
+        Rejection::OutOfBounds {
+            field: "available_at",
+            ..
+        } => "--delay or --at says when the task is due",
         Rejection::PayloadTooLarge { .. } => {
             "store large data in a separate object and submit its location"
         }

@@ -118,7 +118,9 @@ impl Session {
                 "the store is {description}, from {}",
                 self.settings.store.origin
             ),
-            FailureKind::Denied => format!("the credentials are {credentials}"),
+            FailureKind::Denied if !failure.is_local => {
+                format!("the credentials are {credentials}")
+            }
             _ => return failure,
         };
         failure.hint = Some(match failure.hint {

@@ -24,6 +24,8 @@ pub const GROUPS_MAX: u16 = 64;
 pub const SECRET_MIN_BYTES: usize = 16;
 /// The longest name of a cluster, address and URL.
 const TEXT_MAX_BYTES: usize = 512;
+/// The least share of an amount of memory that a group gets.
+const SHARE_MIN_BYTES: usize = 2 * 1024 * 1024;
 /// The most initial members.
 const MEMBERS_MAX: usize = 15;
 
@@ -173,6 +175,11 @@ impl ClusterConfig {
             cleanup_interval: Duration::from_mins(10),
             protocol: PROTOCOL,
         }
+    }
+
+    /// What a group gets of memory that all groups of the node share.
+    pub(crate) fn share(&self, bytes: usize) -> usize {
+        (bytes / usize::from(self.groups.max(1))).max(SHARE_MIN_BYTES)
     }
 
     pub(crate) fn check(&self) -> Result<(), ClusterError> {

@@ -14,7 +14,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`proposal`] | the format of entries, and which of them count |
-//! | [`log`] | the log and the vote on disk |
+//! | [`log`], [`log_bound`] | the log and the vote on disk, and how much of the log is kept |
 //! | [`rows`], [`machine`] | the rows on disk, applying entries, snapshots |
 //! | [`network`] | messages between nodes, and their authentication |
 //! | [`groups`] | a node: its groups, which have a leader in common |
@@ -33,6 +33,7 @@ mod groups;
 mod identity;
 mod leader;
 mod log;
+mod log_bound;
 mod log_lines;
 mod machine;
 mod members;
@@ -46,7 +47,7 @@ mod status;
 #[cfg(test)]
 mod storage_suite;
 
-pub use blocking::BlockingPool;
+pub use blocking::{BlockingJob, BlockingPool};
 pub use config::{
     ClusterConfig, ClusterSecret, GROUPS_MAX, Member, PAYLOAD_MAX_BYTES, PROTOCOL, SECRET_MIN_BYTES,
 };

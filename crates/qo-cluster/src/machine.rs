@@ -11,7 +11,7 @@
 //! page.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -232,9 +232,8 @@ impl StateMachine {
         if !self.rows.collect(&changes) {
             let (rows, changes) = (self.rows.clone(), Arc::new(changes));
             let write = move || rows.write(&changes);
-            self.disk
-                .run(write, "this node applies nothing until there is space")
-                .await?;
+            let consequence = "this node applies nothing until there is space";
+            self.disk.run(write, consequence).await?;
         }
         self.flush();
         Ok(())
@@ -248,7 +247,8 @@ impl StateMachine {
         let (rows, disk) = (self.rows.clone(), self.disk.clone());
         self.disk.runtime.spawn(Box::pin(async move {
             let flush = move || rows.flush();
-            let flushed = disk.run(flush, "this node accepts no changes until there is space");
+            let consequence = "this node accepts no changes until there is space";
+            let flushed = disk.run(flush, consequence);
             if let Err(error) = flushed.await {
                 tracing::warn!(%error, "cannot write the rows now; it is tried again");
             }
@@ -306,6 +306,18 @@ fn view(rows: &CollectedRows) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)
         None => AppliedState::default(),
     };
     Ok((state, view))
+}
+
+/// Copies the rows of a view.
+fn staged(rows: &CollectedRows, mut view: Box<dyn RowSnapshot>) -> io::Result<Box<dyn RowStage>> {
+    let mut stage = rows.stage()?;
+    loop {
+        let page = view.next_page()?;
+        if page.is_empty() {
+            return Ok(stage);
+        }
+        stage.add(page)?;
+    }
 }
 
 fn snapshot_of(state: &AppliedState, view: Box<dyn RowSnapshot>) -> Snapshot {
@@ -373,27 +385,26 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         snapshot: SnapshotData,
     ) -> io::Result<()> {
         let rows = self.rows.clone();
-        let install = move || {
-            let stage = match snapshot {
-                SnapshotData::Received(stage) => stage,
-                SnapshotData::View(mut view) => {
-                    let mut stage = rows.stage()?;
-                    loop {
-                        let page = view.next_page()?;
-                        if page.is_empty() {
-                            break stage;
-                        }
-                        stage.add(page)?;
-                    }
-                }
-            };
-            stage.install()?;
-            let row = rows.get(APPLIED)?;
-            row.map_or(Ok(AppliedState::default()), |row| {
-                Ok(AppliedState::decode(row.value)?)
-            })
+        let stage = match snapshot {
+            SnapshotData::Received(stage) => stage,
+            SnapshotData::View(view) => {
+                blocking::run(&self.disk.pool, move || staged(&rows, view)).await?
+            }
         };
-        self.state = blocking::run(&self.disk.pool, install).await?;
+        let stage = Mutex::new(stage);
+        let install = move || {
+            let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
+            stage.install()
+        };
+        // An error would stop the node.
+        let consequence = "this node cannot install a snapshot until there is space";
+        self.disk.run(install, consequence).await?;
+        let rows = self.rows.clone();
+        let row = blocking::run(&self.disk.pool, move || rows.get(APPLIED)).await?;
+        self.state = match row {
+            Some(row) => AppliedState::decode(row.value)?,
+            None => AppliedState::default(),
+        };
         if self.state.log_id != meta.last_log_id {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,

@@ -22,7 +22,8 @@ use crate::config::{ClusterConfig, Member};
 use crate::engine::ClusterEngine;
 use crate::error::ClusterError;
 use crate::leader::{self, ClusterObjects, ViewSlot};
-use crate::log::{LogFiles, LogStore};
+use crate::log::{self, LogFiles, LogStore};
+use crate::log_bound::{Transfers, bound_log};
 use crate::machine::{AppliedPoint, StateMachine};
 use crate::network::{NetworkFactory, NodeService, Service, Transport};
 use crate::raft_types::TypeConfig;
@@ -30,9 +31,6 @@ use crate::rows::{CollectedRows, RowStore};
 use crate::runtime::enter;
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
-
-/// How often the size of the log is looked at.
-const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a node runs on. A simulator replaces all of it.
 pub struct NodeParts {
@@ -52,6 +50,7 @@ pub(crate) struct NodeShared {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) raft: Raft,
     pub(crate) log: LogStore,
+    pub(crate) transfers: Transfers,
     pub(crate) rows: Arc<dyn RowStore>,
     collected: CollectedRows,
     pub(crate) pool: Arc<dyn BlockingPool>,
@@ -165,7 +164,13 @@ impl ClusterNode {
         runtime: Arc<dyn Runtime>,
         guide: Option<Arc<NodeShared>>,
     ) -> Result<Self, ClusterError> {
-        let log = LogStore::open(parts.files, Arc::clone(&runtime), config.segment_bytes).await?;
+        let log = LogStore::open(
+            parts.files,
+            Arc::clone(&runtime),
+            config.segment_bytes,
+            config.share(log::CACHE_BYTES),
+        )
+        .await?;
         let collected = CollectedRows::new(parts.rows, config.collected_bytes);
         let rows: Arc<dyn RowStore> = Arc::new(collected.clone());
         let machine = StateMachine::open(
@@ -176,7 +181,9 @@ impl ClusterNode {
         .await?
         .report_to(log.full().clone());
         let applied = machine.applied();
+        let transfers = Transfers::new(Arc::clone(&runtime));
         let network = NetworkFactory {
+            transfers: transfers.clone(),
             transport: parts.transport,
             pool: Arc::clone(&parts.pool),
             runtime: Arc::clone(&runtime),
@@ -196,6 +203,7 @@ impl ClusterNode {
             runtime: Arc::clone(&runtime),
             raft,
             log,
+            transfers,
             rows,
             collected,
             pool: parts.pool,
@@ -324,9 +332,9 @@ fn raft_config(config: &ClusterConfig, is_guided: bool) -> Result<Arc<Config>, C
         // A whole snapshot, whose parts have limits of their own.
         install_snapshot_timeout: millis(Duration::from_hours(1)),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries),
-        max_in_snapshot_log_to_keep: config.kept_entries,
+        // Never deletes entries by itself ([`crate::log_bound`]).
+        max_in_snapshot_log_to_keep: u64::MAX,
         replication_lag_threshold: config.kept_entries.max(1_000),
-        purge_batch_size: (config.kept_entries / 4).max(1),
         enable_pre_vote: Some(true),
         // The leader of group 0 starts the elections of the others ([`crate::groups`]).
         enable_elect: !is_guided,
@@ -338,30 +346,4 @@ fn raft_config(config: &ClusterConfig, is_guided: bool) -> Result<Arc<Config>, C
     let raft = raft.validate();
     raft.map(Arc::new)
         .map_err(|error| ClusterError::invalid(error.to_string()))
-}
-
-/// Lets the log be cut when it is large, even if it has few entries. Of the entries that are kept for nodes that are behind, only the newest
-/// stay then, half of the size: entries can have a megabyte each. Only what is in a snapshot is cut, and openraft waits for its senders.
-async fn bound_log(node: Arc<NodeShared>) {
-    loop {
-        tokio::select! {
-            biased;
-            () = node.stopped() => return,
-            () = node.runtime.sleep(LOG_CHECK_INTERVAL) => {}
-        }
-        if node.log.stats().bytes <= node.config.snapshot_bytes {
-            continue;
-        }
-        let trigger = node.raft.trigger();
-        // The snapshot takes a while. What it allows is cut at the next check.
-        let beyond = node.log.last_beyond(node.config.snapshot_bytes / 2);
-        let in_snapshot = node.raft.metrics().borrow_watched().snapshot;
-        let cut = match beyond.zip(in_snapshot) {
-            Some((index, snapshot)) => trigger.purge_log(index.min(snapshot.index)).await,
-            None => Ok(()),
-        };
-        if cut.is_err() || trigger.snapshot().await.is_err() {
-            return;
-        }
-    }
 }

@@ -7,11 +7,11 @@ use openraft::testing::log::{StoreBuilder, Suite};
 use qo_store::runtime::TokioRuntime;
 use tempfile::TempDir;
 
-use crate::blocking::{BlockingPool, TokioPool};
+use crate::blocking::{BlockingPool, Threads};
 use crate::log::{DiskFiles, LogStore};
 use crate::machine::StateMachine;
 use crate::raft_types::TypeConfig;
-use crate::rows::{CollectedRows, MemoryRows, RowStore, SqliteRows};
+use crate::rows::{self, CollectedRows, MemoryRows, RowStore, SqliteRows};
 use crate::runtime::NodeRuntime;
 
 struct Builder {
@@ -24,14 +24,14 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
         let directory = tempfile::tempdir().unwrap();
         let runtime = TokioRuntime::shared();
         let files = Arc::new(DiskFiles::open(&directory.path().join("log")).unwrap());
-        // Small files, so that the suite also begins and deletes some.
-        let log = LogStore::open(files, Arc::clone(&runtime), 256).await;
+        // Small files, so that the suite also begins and deletes some, and a small cache, so that it also reads them.
+        let log = LogStore::open(files, Arc::clone(&runtime), 256, 256).await;
         let rows: Arc<dyn RowStore> = if self.on_disk {
-            Arc::new(SqliteRows::open(directory.path()).unwrap())
+            Arc::new(SqliteRows::open(directory.path(), rows::CACHE_BYTES).unwrap())
         } else {
             Arc::new(MemoryRows::default())
         };
-        let pool: Arc<dyn BlockingPool> = Arc::new(TokioPool);
+        let pool: Arc<dyn BlockingPool> = Arc::new(Threads);
         let rows = CollectedRows::new(rows, 256);
         let machine = StateMachine::open(rows, pool, runtime).await;
         Ok((directory, log.unwrap(), machine.unwrap()))

@@ -179,7 +179,7 @@ pub enum DocumentOutcome {
 #[non_exhaustive]
 pub enum DocumentRejection {
     /// The document is not in the expected version.
-    #[error("it was changed meanwhile")]
+    #[error("it has changed since it was read")]
     Conflict,
     /// The body is too large.
     #[error("it has {size} bytes, and the limit is {DOCUMENT_MAX_BYTES}")]

@@ -3,6 +3,7 @@
 //! qo moves payloads without reading them. Keeping the original text avoids parsing, preserves all digits of large
 //! numbers, and lets clones share one allocation.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ pub enum InvalidJson {
     /// It is not JSON.
     #[error("invalid JSON: {0}")]
     Syntax(String),
-    /// It nests too deeply.
-    #[error("the JSON nests deeper than {JSON_MAX_DEPTH} levels")]
+    /// It is nested too deeply.
+    #[error("the JSON is nested more than {JSON_MAX_DEPTH} levels deep")]
     TooDeep,
     /// It has a number that other programs cannot read.
     #[error(
@@ -40,6 +41,14 @@ pub enum InvalidJson {
         "the JSON contains half of a surrogate pair, such as \\ud800, which other programs cannot read: send the whole character"
     )]
     LoneSurrogate,
+    /// It has an object with two members of the same name.
+    #[error(
+        "the JSON contains an object with two members named {name:?}, of which other programs may read either: remove one"
+    )]
+    DuplicateName {
+        /// The beginning of the name.
+        name: String,
+    },
 }
 
 impl Json {
@@ -77,13 +86,30 @@ impl Json {
         Ok(())
     }
 
-    /// Checks that other programs can read it: I-JSON (RFC 7493) forbids strings with half of a surrogate pair, and some parsers refuse
-    /// numbers with thousands of digits. Digits beyond the precision of a double are allowed, because qo keeps them.
+    /// Checks that other programs can read it: I-JSON (RFC 7493) forbids strings with half of a surrogate pair and objects with two
+    /// members of one name, and some parsers refuse numbers with thousands of digits. Digits beyond the precision of a double are allowed,
+    /// because qo keeps them, and so are noncharacters such as U+FFFE, which I-JSON forbids, but Unicode allows and parsers read.
     pub fn check_interoperable(&self) -> Result<(), InvalidJson> {
         let mut rest = self.as_str().as_bytes();
+        let mut names = OpenNames::default();
         while let Some((first, after)) = rest.split_first() {
             rest = match first {
-                b'"' => end_of_string(after)?,
+                b'"' => {
+                    let next = end_of_string(after)?;
+                    let is_name = next.trim_ascii_start().first() == Some(&b':');
+                    if is_name {
+                        names.add(rest.get(..rest.len() - next.len()).unwrap_or_default());
+                    }
+                    next
+                }
+                b'{' => {
+                    names.open();
+                    after
+                }
+                b'}' => {
+                    names.close()?;
+                    after
+                }
                 b'-' | b'0'..=b'9' => {
                     let is_part =
                         |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
@@ -119,6 +145,56 @@ impl Json {
     /// Deserializes the text.
     pub fn to_value<T: DeserializeOwned>(&self) -> Result<T, InvalidJson> {
         serde_json::from_str(self.as_str()).map_err(|error| InvalidJson::Syntax(error.to_string()))
+    }
+}
+
+/// The most names that are remembered at once, so that a huge payload takes little memory. Members beyond them are not compared.
+const OPEN_NAMES_MAX: usize = 100_000;
+
+/// The names of the members of the objects that are open.
+#[derive(Default)]
+struct OpenNames<'a> {
+    /// Without quotation marks and escapes.
+    names: Vec<Cow<'a, [u8]>>,
+    /// Where the names of each open object begin.
+    begins: Vec<usize>,
+}
+
+impl<'a> OpenNames<'a> {
+    fn open(&mut self) {
+        self.begins.push(self.names.len());
+    }
+
+    /// Adds a name with its quotation marks to the innermost object.
+    fn add(&mut self, quoted: &'a [u8]) {
+        if self.names.len() >= OPEN_NAMES_MAX {
+            return;
+        }
+        let plain = quoted.strip_prefix(b"\"").unwrap_or(quoted);
+        let plain = plain.strip_suffix(b"\"").unwrap_or(plain);
+        self.names.push(if plain.contains(&b'\\') {
+            // It was parsed before, so its escapes are valid.
+            let text = serde_json::from_slice::<String>(quoted).unwrap_or_default();
+            Cow::Owned(text.into_bytes())
+        } else {
+            Cow::Borrowed(plain)
+        });
+    }
+
+    /// Compares the names of the innermost object, and forgets them.
+    fn close(&mut self) -> Result<(), InvalidJson> {
+        let begin = self.begins.pop().unwrap_or_default();
+        let names = self.names.get_mut(begin..).unwrap_or_default();
+        names.sort_unstable();
+        let mut pairs = names.iter().zip(names.iter().skip(1));
+        if let Some((name, _)) = pairs.find(|(one, next)| one == next) {
+            let name = String::from_utf8_lossy(name);
+            return Err(InvalidJson::DuplicateName {
+                name: name.chars().take(64).collect(),
+            });
+        }
+        self.names.truncate(begin);
+        Ok(())
     }
 }
 
@@ -236,6 +312,50 @@ mod tests {
         );
         // Digits in a string are no number.
         assert_eq!(check(&format!("\"{long}7\"")), Ok(()));
+    }
+
+    #[test]
+    fn two_members_of_one_name_are_found() {
+        let check = |text: &str| Json::parse(text).unwrap().check_interoperable();
+        for good in [
+            r#"{"a":1,"b":{"a":{"a":2}},"c":[{"a":3},{"a":4}],"":5,"A":6}"#,
+            r#"{"a":"a","b":"a","c":["a","a","}{\":"]}"#,
+            r#"{"a:":1,"a":"{"}"#,
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for (bad, name) in [
+            (r#"{"a":1,"a":1}"#, "a"),
+            (r#"[{"x":[{"b" :1,"c":{"a":1} , "b"\t:2}]}]"#, "b"),
+            (r#"{"a":1,"\u0061":2}"#, "a"),
+            (r#"{"":1,"":2}"#, ""),
+            (r#"{"\ud83d\ude00":1,"😀":2}"#, "😀"),
+            (r#"{"a":{"b":1},"c":2,"a":3}"#, "a"),
+        ] {
+            let bad = bad.replace("\\t", "\t");
+            let expected = InvalidJson::DuplicateName {
+                name: name.to_owned(),
+            };
+            assert_eq!(check(&bad), Err(expected), "{bad}");
+        }
+        // Noncharacters are read by every parser.
+        assert_eq!(check("[\"\u{fffe}\", \"\\ufdd0\"]"), Ok(()));
+    }
+
+    /// A huge object takes a bounded amount of memory, so its last members are not compared.
+    #[test]
+    fn so_many_names_are_compared_and_no_more() {
+        use std::fmt::Write as _;
+        let with_double_at = |count: usize| {
+            let mut text = "{".to_owned();
+            for number in 0..count {
+                write!(text, "\"{number}\":0,").unwrap();
+            }
+            let text = text + "\"0\":0}";
+            Json::parse(text).unwrap().check_interoperable()
+        };
+        assert!(with_double_at(OPEN_NAMES_MAX - 1).is_err());
+        assert_eq!(with_double_at(OPEN_NAMES_MAX), Ok(()));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! - [`document`]: small named documents next to the tasks, such as schedules.
 //! - [`QueueSettings`]: defaults and bounds of a queue.
 //! - [`schedule`]: when schedules submit tasks.
-//! - [`limit`]: how many tasks may run at once, and start within a time.
+//! - [`limit`]: how many tasks may run at once, and start within a time window.
 //! - [`webhook`]: who is notified when tasks end.
 //! - [`pause`]: queues and types that claims skip.
 //! - [`keys`]: the keys of a task's objects in a bucket.

@@ -96,6 +96,17 @@ impl Pauses {
         }
     }
 
+    /// The pause that stops the tasks of this type in this queue: that of the queue, if there are two.
+    pub fn stopping(
+        &self,
+        queue: &QueueName,
+        task_type: &TaskType,
+    ) -> Option<(PauseTarget, &Pause)> {
+        let of_queue = (self.queues.get(queue)).map(|pause| (queue.clone().into(), pause));
+        let of_type = || (self.types.get(task_type)).map(|pause| (task_type.clone().into(), pause));
+        of_queue.or_else(of_type)
+    }
+
     /// Whether claims skip the tasks of this type in this queue.
     pub fn stop(&self, queue: &QueueName, task_type: &TaskType) -> bool {
         self.queues.contains_key(queue) || self.types.contains_key(task_type)

@@ -27,6 +27,7 @@ pub const GROUP_WEIGHTS_MAX: usize = 1_000;
 
 /// The settings of a queue. Each is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct QueueSettings {
     /// The maximum number of retries of a task whose submit does not name one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -142,7 +142,7 @@ impl DirectEngine {
         request: &ClaimRequest,
         sink: &mut ClaimSink<'_>,
     ) -> Result<Option<Timestamp>, EngineError> {
-        self.promote_due().await?;
+        self.promote_for_claim().await;
         let max = request.max.min(CLAIM_MAX_TASKS);
         let shards: Arc<[Shard]> = request.shards.clone().into();
         let names = self.ready_list_names(request, &shards).await?;

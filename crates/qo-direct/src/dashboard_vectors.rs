@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use qo_core::task::{decode, encode};
+use qo_core::task::{READER, decode, encode};
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport, Submission, submit};
 use qo_core::{
     Action, Command, Jitter, Json, LeaseId, OpId, PauseNote, PauseTarget, Payload, PayloadRef,
@@ -336,7 +336,12 @@ fn submits() -> Value {
     };
     special.retry_policy.multiplier = 1.5;
     special.retry_policy.jitter_percent = 0.0;
-    [("plain", plain), ("special", special)]
+    let limited = SubmitRequest {
+        expires: Some(When::InMillis(3_600_000)),
+        limit_key: Some("stripe".parse().unwrap()),
+        ..plain.clone()
+    };
+    [("plain", plain), ("special", special), ("limited", limited)]
         .into_iter()
         .map(|(name, request)| {
             let id = TaskId::from_random(0xa50e_8400_e29b_41d4_a716_4466_5544_0000);
@@ -351,6 +356,8 @@ fn submits() -> Value {
                 "max_retries": request.max_retries,
                 "retry_policy": serde_json::to_string(&request.retry_policy).unwrap(),
                 "tags": request.tags,
+                "expires_in_ms": if let Some(When::InMillis(millis)) = request.expires { Some(millis) } else { None },
+                "limit_key": request.limit_key,
                 "input": request.input.as_str(),
             });
             let task = submit(request.into_submission(id, input, now), op(5), now).unwrap();
@@ -414,6 +421,7 @@ fn the_dashboard_vectors_match_the_core() {
         ("transitions.json", transitions()),
         ("submits.json", submits()),
         ("pauses.json", pauses()),
+        ("reader.json", json!({ "reader": READER })),
     ] {
         let mut expected = serde_json::to_string_pretty(&vectors).unwrap();
         expected.push('\n');

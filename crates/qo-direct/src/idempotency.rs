@@ -7,8 +7,8 @@
 //!
 //! # Keys that are held for part of a task's life
 //!
-//! A task may hold its key only until it is started or finished ([`KeyHold`]). The record does not change then: whoever finds it reads the
-//! task that it names, which it reads anyway, and the task says whether it holds the key.
+//! A task may hold its key only until it is started or finished ([`KeyHold`]). The record does not change then. A submit that finds the
+//! record reads the task that it names, as it would anyway, and the task shows whether it still holds the key.
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
@@ -37,6 +37,7 @@
 //! task that was acknowledged or will be, and is an ordinary purge. A copy of the create that arrives late is found by the sweeper.
 
 use bytes::Bytes;
+use qo_core::extra::Extra;
 use qo_core::keys::Key;
 use qo_core::task::{KeyHold, ScopedKey};
 use qo_core::{OpId, Status, Task, TaskId, Timestamp};
@@ -69,6 +70,9 @@ pub(super) struct KeyRecord {
     /// The tasks of this key that were purged, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     purged: Vec<TaskId>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    extra: Extra,
 }
 
 /// How many of those operations the record keeps.
@@ -101,6 +105,7 @@ impl DirectEngine {
             op_id: op,
             recent_ops: Vec::new(),
             purged: Vec::new(),
+            extra: Extra::NONE,
         };
         let (until, hold) = (record.until, record.hold);
         let owned = || {
@@ -172,6 +177,7 @@ impl DirectEngine {
             // A caller may submit the id of a purged task again.
             record.purged = holder.purged;
             record.purged.retain(|purged| *purged != id);
+            record.extra = holder.extra;
             match self
                 .client()
                 .swap(&key, encode(&key, &record)?, &object.tag, &op)
@@ -228,6 +234,9 @@ impl DirectEngine {
     ///
     /// The record is kept, with a window that has ended. Deleting it would not be safe: deletes are unconditional, so a repeated or
     /// late one could take the key from the task that holds it by then.
+    ///
+    /// A record that cannot be parsed may be of a later version, and may name this task. Then the purge fails, and the task stays archived:
+    /// without the note, a submit that races the purge could bring the task back.
     pub(super) async fn release_key(
         &self,
         scoped: &ScopedKey,
@@ -241,9 +250,7 @@ impl DirectEngine {
                 Err(StoreError::NotFound { .. }) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let Ok(mut record) = serde_json::from_slice::<KeyRecord>(&object.body) else {
-                return Ok(());
-            };
+            let mut record = decode(&key, &object.body)?;
             let is_released = record.task_id != id || record.until == Some(Timestamp::MIN);
             if is_released && record.purged.contains(&id) {
                 return Ok(());

@@ -51,11 +51,11 @@ impl DirectEngine {
                 }
                 after = Some(key);
                 if tasks.len() >= limit || read_count >= READ_MAX {
-                    return Ok(TaskPage { tasks, next: after });
+                    return Ok(page_of(tasks, after, read_count));
                 }
             }
             if page.next.is_none() {
-                return Ok(TaskPage { tasks, next: None });
+                return Ok(page_of(tasks, None, read_count));
             }
         }
     }
@@ -74,6 +74,15 @@ impl DirectEngine {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A page for which this many tasks were read.
+pub(super) fn page_of(tasks: Vec<Task>, next: Option<String>, read_count: usize) -> TaskPage {
+    TaskPage {
+        tasks,
+        next,
+        examined: u64::try_from(read_count).ok(),
     }
 }
 

@@ -24,6 +24,7 @@ use qo_engine::api::{NEWEST_CURSOR, TaskFilter, TaskPage, TaskQuery, invalid_cur
 use qo_store::client::PAGE_LIMIT_MAX;
 
 use super::DirectEngine;
+use super::list::page_of;
 
 /// How many tasks are read for one page, so that a filter that matches few tasks still returns.
 const READ_MAX: usize = 10_000;
@@ -101,6 +102,12 @@ struct Read {
     count: usize,
 }
 
+impl Read {
+    fn page(self, next: Option<String>) -> TaskPage {
+        page_of(self.tasks, next, self.count)
+    }
+}
+
 impl DirectEngine {
     pub(super) async fn list_newest(&self, query: TaskQuery<'_>) -> Result<TaskPage, EngineError> {
         let TaskQuery { filter, limit, .. } = query;
@@ -115,10 +122,8 @@ impl DirectEngine {
         if let Some(ids) = self.all_of_few(filter).await? {
             let orders = in_order(&ids, cursor);
             let reached = self.read_in_order(orders, filter, limit, &mut read).await?;
-            return Ok(TaskPage {
-                tasks: read.tasks,
-                next: reached.map(|order| cursor.moved_to(order).text()),
-            });
+            let next = reached.map(|order| cursor.moved_to(order).text());
+            return Ok(read.page(next));
         }
         let mut span_ms = SPAN_FIRST_MS;
         for _ in 0..SPANS_MAX {
@@ -147,25 +152,14 @@ impl DirectEngine {
             };
             let reached = self.read_in_order(orders, filter, limit, &mut read).await?;
             if let Some(order) = reached {
-                return Ok(TaskPage {
-                    tasks: read.tasks,
-                    next: Some(cursor.moved_to(order).text()),
-                });
+                return Ok(read.page(Some(cursor.moved_to(order).text())));
             }
             match next {
                 Some(position) => cursor.position = position,
-                None => {
-                    return Ok(TaskPage {
-                        tasks: read.tasks,
-                        next: None,
-                    });
-                }
+                None => return Ok(read.page(None)),
             }
         }
-        Ok(TaskPage {
-            tasks: read.tasks,
-            next: Some(cursor.text()),
-        })
+        Ok(read.page(Some(cursor.text())))
     }
 
     /// The ids of all tasks, if one LIST returns them.

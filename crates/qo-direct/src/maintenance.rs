@@ -3,14 +3,17 @@
 //! It runs in every worker, or in a process of its own, in any number of processes. Failures are logged and retried at the next
 //! interval. Stopping it at any point is like a crash at that point, which every part tolerates.
 //!
-//! # Cost of an idle bucket, at the default intervals and S3's prices
+//! # Requests in an idle bucket, at the default intervals
 //!
-//! | part | requests a day | dollars a month |
+//! | part | requests a day | by |
 //! | --- | --- | --- |
-//! | leases | 3,000 GETs answered with 304, 290 LISTs | 0.08 for each process |
-//! | workers | 330 GETs answered with 304; 330 LISTs by each of the first two workers, and 330 LISTs and PUTs by the first | 0.004 for each process, and 0.20 for the bucket |
-//! | tasks that become due | 1,100 LISTs | 0.17 for a process that only runs maintenance; a worker sends these requests anyway |
-//! | sweep | 290 LISTs, 290 PUTs, 100 LISTs for tidying | 0.10 for the bucket, and 0.003 for each further process |
+//! | leases | 3,000 GETs answered with 304, 290 LISTs | each process |
+//! | workers | 330 GETs answered with 304 | each process |
+//! | workers | 330 LISTs, and 330 LISTs and PUTs more by the first | each of the first two workers |
+//! | tasks that become due | 1,100 LISTs | a process that only runs maintenance; a worker sends these requests anyway |
+//! | sweep | 290 LISTs, 290 PUTs, 100 LISTs for tidying | one process; each further one sends 290 GETs answered with 304 |
+//!
+//! `docs/guides/buckets.md` has the price.
 //!
 //! While tasks are running, a LIST of the leases is sent every 24 to 28 s, and each process reads a task that runs for longer than
 //! its first lease about once a minute.

@@ -338,6 +338,10 @@ impl DirectEngine {
         if task.status != Status::Pending {
             return Ok(None);
         }
+        let pauses = self.pauses_now().await?;
+        if let Some(paused) = WaitReason::of_pause(task, &pauses) {
+            return Ok(Some(paused));
+        }
         let LinePosition::Behind { head, ahead } = self.position_in_line(task).await? else {
             let wait = self.find_limit_wait(task).await?;
             return Ok(wait.map(WaitReason::Limit));

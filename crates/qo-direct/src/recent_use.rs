@@ -1,4 +1,4 @@
-//! Finds out from the times of objects whether anybody has used a bucket recently.
+//! Finds out from the times of objects whether anything has used a bucket recently.
 
 use qo_core::keys::{
     BROKER_KEY, CLAIMS_KEY, LEASES_PREFIX, SIGNAL_KEY, TASKS_PREFIX, WORKERS_PREFIX,

@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | the first worker | after a signal of new scheduled tasks, and at the fallback interval | when it is due |
 //! | the second | the same | 2 s later: the first is gone or stuck |
-//! | the third and fourth, if there are no more | at five times the fallback interval | that it has made wait itself: 4 and 6 s later; any other: 10 s later |
+//! | the third and fourth, in a fleet of up to four | at five times the fallback interval | 4 and 6 s later if it wrote the later entry itself, otherwise 10 s later |
 //! | any other, and a process without a worker | at five times the fallback interval | 10 s later |
 //! | any process, if there are no live workers | as the first | when it is due |
 //!
@@ -20,6 +20,10 @@
 //! retry if need be: the first two workers may be the dead ones.
 //!
 //! One call lists one page. Entries that cannot be parsed are skipped: if a page has nothing else, the next call continues behind it.
+//!
+//! A claim waits for a promotion only briefly, and never fails with it: other tasks may be ready. The promotion then goes on in the background.
+//! Entries are taken out of memory while they are promoted. If the promotion fails or is dropped, [`TakenEntries`] puts them back, those included
+//! whose ready entries are written already: they are announced only at the end, and another PUT of a ready entry does no harm.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -29,6 +33,7 @@ use futures_util::StreamExt;
 use qo_core::keys::{IndexEntry, Key, LATER_PREFIX};
 use qo_core::{TaskId, Timestamp};
 use qo_engine::EngineError;
+use qo_store::runtime::BoxFuture;
 
 use super::assignment::Rank;
 use super::peers::Standing;
@@ -43,6 +48,10 @@ const OTHERS_DELAY_MS: u64 = 10_000;
 const KNOWN_MAX: usize = 2_000;
 /// How much less often the others list.
 const OTHERS_INTERVALS: u32 = 5;
+/// How long a claim waits for the promotion that it has begun.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+/// How long after a failed promotion claims try again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Scheduled {
@@ -61,6 +70,8 @@ struct Schedule {
     listed: Option<(Duration, u64)>,
     /// Where the next LIST begins: the last page could not be parsed.
     after: Option<String>,
+    /// The last promotion failed, and claims try again from this time on.
+    retry_at: Option<Duration>,
 }
 
 impl Schedule {
@@ -77,6 +88,47 @@ impl Schedule {
     fn next_due(&self) -> Option<Timestamp> {
         let first = self.known.keys().next().map(|(due, _)| *due);
         [first, self.unknown_from].into_iter().flatten().min()
+    }
+
+    /// Takes out the entries that are due.
+    fn take_due(&mut self, due_before: Timestamp) -> BTreeMap<(Timestamp, TaskId), IndexEntry> {
+        let later = self.known.split_off(&first_after(due_before));
+        std::mem::replace(&mut self.known, later)
+    }
+
+    fn has_due(&self, due_before: Timestamp) -> bool {
+        let first = self.known.keys().next();
+        first.is_some_and(|first| *first < first_after(due_before))
+    }
+}
+
+/// The lowest key of an entry that is due later.
+fn first_after(due_before: Timestamp) -> (Timestamp, TaskId) {
+    (due_before.plus_millis(1), TaskId::from_bytes([0; 16]))
+}
+
+/// Entries that are taken out of the schedule. Unless they are settled, they are put back, even if the future that has them is dropped.
+struct TakenEntries<'a> {
+    schedule: &'a Mutex<Schedule>,
+    entries: BTreeMap<(Timestamp, TaskId), IndexEntry>,
+}
+
+impl TakenEntries<'_> {
+    fn settle(&mut self, entry: &IndexEntry) {
+        self.entries.remove(&(entry.available_at, entry.id));
+    }
+}
+
+impl Drop for TakenEntries<'_> {
+    fn drop(&mut self) {
+        let entries = std::mem::take(&mut self.entries);
+        if entries.is_empty() {
+            return;
+        }
+        let mut schedule = lock(self.schedule);
+        for entry in entries.into_values() {
+            schedule.remember(entry);
+        }
     }
 }
 
@@ -119,15 +171,58 @@ impl DirectEngine {
     /// When this process should promote the first of the known entries.
     pub(super) fn next_promotion(&self) -> Option<Timestamp> {
         let duty = Duty::of(self.standing());
-        let next_due = lock(&self.shared.scheduled.schedule).next_due();
-        next_due
-            .filter(|_| duty.watches)
-            .map(|due| due.plus_millis(duty.delay_ms))
+        let (next_due, retry_at) = {
+            let schedule = lock(&self.shared.scheduled.schedule);
+            (schedule.next_due(), schedule.retry_at)
+        };
+        let due = next_due
+            .filter(|_| duty.watches)?
+            .plus_millis(duty.delay_ms);
+        let pause = retry_at.map(|at| at.saturating_sub(self.runtime().monotonic()));
+        let retry = pause.map(|pause| {
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            self.client().now().plus_millis(pause_ms)
+        });
+        Some(retry.map_or(due, |retry| due.max(retry)))
     }
 
     /// Whether this process has to watch the scheduled tasks as one of the first workers.
     pub(super) fn watches_scheduled(&self) -> bool {
         matches!(self.standing(), Standing::Ranked(rank) if rank.rank < 2)
+    }
+
+    /// Promotes due tasks for a claim. What takes long goes on in the background, because other tasks may be ready. A claim that goes on
+    /// waiting is woken by what was promoted.
+    pub(super) async fn promote_for_claim(&self) {
+        if !self.has_promotions() {
+            return;
+        }
+        let engine = self.clone();
+        let mut promotion: BoxFuture<()> = Box::pin(async move {
+            if let Err(error) = engine.promote_due().await {
+                tracing::warn!(%error, "could not promote the scheduled tasks that are due");
+            }
+        });
+        tokio::select! {
+            biased;
+            () = &mut promotion => return,
+            () = self.runtime().sleep(CLAIM_PATIENCE) => {}
+        }
+        self.shared.runtime.spawn(promotion);
+    }
+
+    /// Whether a promotion has anything to do now, and none is under way.
+    fn has_promotions(&self) -> bool {
+        let scheduled = &self.shared.scheduled;
+        if scheduled.promoting.try_lock().is_err() {
+            return false;
+        }
+        let duty = Duty::of(self.standing());
+        let lists = self.should_list_scheduled(duty);
+        let due_before = self.client().now().minus_millis(duty.delay_ms);
+        let schedule = lock(&scheduled.schedule);
+        let is_too_soon = (schedule.retry_at).is_some_and(|at| self.runtime().monotonic() < at);
+        !is_too_soon && (lists || (duty.promotes_own && schedule.has_due(due_before)))
     }
 
     /// Promotes due tasks to the ready index, if there may be any and it is up to this process. Lists at most one page.
@@ -136,6 +231,15 @@ impl DirectEngine {
         let Ok(_promoting) = scheduled.promoting.try_lock() else {
             return Ok(());
         };
+        let result = self.promote_alone().await;
+        let retry_at = (result.is_err()).then(|| self.runtime().monotonic() + RETRY_PAUSE);
+        lock(&scheduled.schedule).retry_at = retry_at;
+        result
+    }
+
+    /// Promotes due tasks. The caller has locked the promotion.
+    async fn promote_alone(&self) -> Result<(), EngineError> {
+        let scheduled = &self.shared.scheduled;
         let standing = self.standing();
         let duty = Duty::of(standing);
         if self.should_list_scheduled(duty) {
@@ -144,18 +248,14 @@ impl DirectEngine {
             return Ok(());
         }
         let due_before = self.client().now().minus_millis(duty.delay_ms);
-        let due: Vec<IndexEntry> = {
-            let mut schedule = lock(&scheduled.schedule);
-            let later = schedule
-                .known
-                .split_off(&(due_before.plus_millis(1), TaskId::from_bytes([0; 16])));
-            std::mem::replace(&mut schedule.known, later)
-                .into_values()
-                .collect()
+        let mut taken = TakenEntries {
+            schedule: &scheduled.schedule,
+            entries: lock(&scheduled.schedule).take_due(due_before),
         };
-        if due.is_empty() {
+        if taken.entries.is_empty() {
             return Ok(());
         }
+        let due: Vec<IndexEntry> = taken.entries.values().cloned().collect();
         let results: Vec<_> = futures_util::stream::iter(due)
             .map(|entry| async move {
                 let result = self.promote(&entry, duty.delay_ms > 0).await;
@@ -170,15 +270,13 @@ impl DirectEngine {
         for (entry, result) in results {
             match result {
                 Ok(true) => {
+                    taken.settle(&entry);
                     let topic = ready_topic(&entry.queue, &entry.task_type);
                     *promoted.entry(topic).or_default() += 1;
                     stale.push(Key::Later(entry));
                 }
-                Ok(false) => {}
-                Err(error) => {
-                    failure = Some(error);
-                    lock(&scheduled.schedule).remember(entry);
-                }
+                Ok(false) => taken.settle(&entry),
+                Err(error) => failure = Some(error),
             }
         }
         if duty.delay_ms > 0 && !stale.is_empty() {
@@ -225,21 +323,17 @@ impl DirectEngine {
             let mut schedule = lock(&scheduled.schedule);
             (std::mem::take(&mut schedule.known), schedule.after.take())
         };
+        let mut taken = TakenEntries {
+            schedule: &scheduled.schedule,
+            entries: known,
+        };
         let page_size = self.config().ready_page_size;
         let page = self
             .client()
             .page(LATER_PREFIX, after.as_deref(), page_size)
-            .await;
+            .await?;
+        let known = std::mem::take(&mut taken.entries);
         let mut schedule = lock(&scheduled.schedule);
-        let page = match page {
-            Ok(page) => page,
-            Err(error) => {
-                for entry in known.into_values() {
-                    schedule.remember(entry);
-                }
-                return Err(error.into());
-            }
-        };
         schedule.listed = Some((at, epoch));
         schedule.unknown_from = None;
         let due_before = self.client().now().minus_millis(duty.delay_ms);

@@ -1,6 +1,6 @@
 //! One small object that shows idle workers what may be new: [`super::signal_record`] describes its content.
 //!
-//! An idle worker polls it with a conditional GET, which costs a tenth of a LIST and is answered with 304, and lists only what has
+//! An idle worker polls it with a conditional GET, which costs a twelfth of a LIST and is answered with 304, and lists only what has
 //! changed. A process writes it in the background, at most once a second: after the first new entry of a burst, and within a
 //! second of the last.
 //!
@@ -8,9 +8,9 @@
 //! loses against another process, the changes go into the next one, a moment later, unless writes of other processes have announced the
 //! same topics in the meantime. If the process dies before, workers list anyway at the fallback interval.
 //!
-//! One such write is not enough, because the process that wrote it does not list again: its own new entries, which it announced, it has seen
-//! before. After [`ANNOUNCEMENTS_MIN`] writes everybody lists. If two of them are by different processes, each learns from the other's. If
-//! all are by one process, the last announces entries that it added after the first was written, and it has listed since then.
+//! One write of another process is not enough: its author does not list again, because it already knows the entries that it announced. After
+//! [`ANNOUNCEMENTS_MIN`] writes every process lists. If two of them have different authors, each author lists after the other's write. If all
+//! have the same author, the last one announces entries that it added after the first, and it has listed since then.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

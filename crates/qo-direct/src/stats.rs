@@ -51,4 +51,7 @@ fn add(stats: &mut Stats, task: &Task, now: qo_core::Timestamp) {
         let oldest = queue.oldest_due.get_or_insert(task.available_at);
         *oldest = task.available_at.min(*oldest);
     }
+    if let (Status::Running, Some(at)) = (task.status, task.started_at) {
+        queue.add_claim(at);
+    }
 }

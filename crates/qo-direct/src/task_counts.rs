@@ -37,6 +37,7 @@ struct CountedTask {
     task_type: TaskType,
     status: Status,
     available_at: Timestamp,
+    started_at: Option<Timestamp>,
 }
 
 impl CountedTask {
@@ -46,6 +47,7 @@ impl CountedTask {
             task_type: task.task_type.clone(),
             status: task.status,
             available_at: task.available_at,
+            started_at: task.started_at,
         }
     }
 
@@ -55,6 +57,9 @@ impl CountedTask {
         if self.status == Status::Pending && self.available_at <= now {
             let oldest = queue.oldest_due.get_or_insert(self.available_at);
             *oldest = self.available_at.min(*oldest);
+        }
+        if let (Status::Running, Some(at)) = (self.status, self.started_at) {
+            queue.add_claim(at);
         }
     }
 }

@@ -11,7 +11,7 @@
 //! The old entries are deleted only if step 2 has succeeded. The end is not delayed or undone if it fails.
 //!
 //! A program that changes records without this code, such as the dashboard on a bucket or an older version of qo, leaves step 2 to the
-//! sweeper. Neither repair helps if the task is replayed, archived or purged before it: then nobody sees any more how it ended.
+//! sweeper. Neither repair helps if the task is replayed, archived or purged before it: then nothing shows any more how it ended.
 //!
 //! The sweeper looks only at tasks that are new to it. The daily look at old records would find that deliveries were purged meanwhile, and
 //! submit them again.

@@ -11,6 +11,7 @@ use thiserror::Error;
 /// An environment variable with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{variable} is {value:?}: use {allowed}")]
+#[non_exhaustive]
 pub struct ConfigError {
     /// The variable.
     pub variable: &'static str,

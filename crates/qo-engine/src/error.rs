@@ -80,7 +80,7 @@ pub enum EngineError {
         detail: String,
     },
     /// A document was changed by somebody else since it was read. Nothing has changed.
-    #[error("{id} was changed meanwhile; read it and try again")]
+    #[error("{id} has changed since it was read; read it again and retry")]
     DocumentConflict {
         /// The document.
         id: DocumentId,

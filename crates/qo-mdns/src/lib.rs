@@ -27,7 +27,8 @@ pub const QUEUEY_SERVICE: &str = "_serval-queue._tcp.local.";
 
 /// Multicast DNS does not work on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("multicast DNS does not work here: {0}")]
+#[error("multicast DNS is unavailable: {0}")]
+#[non_exhaustive]
 pub struct MdnsError(String);
 
 impl From<mdns_sd::Error> for MdnsError {

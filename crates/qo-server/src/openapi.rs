@@ -56,7 +56,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         (name = "jobs", description = "WASI jobs, with the routes of queuey-queue"),
         (name = "operate", description = "For operators"),
         (name = "schedules", description = "Tasks that are submitted again and again"),
-        (name = "limits", description = "How many tasks run at once, and start within a time"),
+        (name = "limits", description = "How many tasks run at once, and start within a time window"),
         (name = "webhooks", description = "Who is notified when tasks end"),
         (name = "inspect", description = "Queues, workers, events, the server"),
         (name = "run", description = "For running the server")

@@ -76,9 +76,7 @@ pub enum ServeError {
         name: String,
     },
     /// Pages of another origin could send requests.
-    #[error(
-        "pages of {origin} may only use a server that has tokens: create one with `qo token create`"
-    )]
+    #[error("--allow-origin {origin} requires tokens: create one with `qo token create`")]
     OpenOrigin {
         /// The origin.
         origin: Origin,

@@ -16,6 +16,7 @@ pub const FOLDER: &str = "ui";
 
 /// Result of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct DeployReport {
     /// Number of files.
     pub files: usize,
@@ -29,6 +30,7 @@ pub struct DeployReport {
 
 /// Why a deployment failed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum DeployError {
     /// A file could not be read or written.
     #[error("cannot write {path} to the store: {source}")]

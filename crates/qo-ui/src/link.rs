@@ -49,6 +49,7 @@ impl std::fmt::Debug for Link {
 
 /// Why a link could not be created.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum LinkError {
     /// Browsers cannot access this store.
     #[error(

@@ -78,7 +78,7 @@ pub enum RunError {
         detail: String,
     },
     /// The reader of the output went away.
-    #[error("the output was not read to its end")]
+    #[error("the output was not read completely")]
     OutputDropped,
     /// The worker could not prepare the run, for instance open a granted directory.
     #[error("cannot start the program: {detail}")]

@@ -22,6 +22,7 @@ pub struct Directory {
 /// A text that does not describe a grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
+#[non_exhaustive]
 pub struct GrantsError(pub(crate) &'static str);
 
 impl FromStr for Directory {

@@ -48,6 +48,7 @@ struct Entry {
 
 /// The error of [`Programs::get`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GetError<E> {
     /// The binary could not be loaded.
     #[error("{0}")]

@@ -31,6 +31,7 @@ const RESOURCES_MAX: usize = 4_096;
 
 /// Settings of a sandbox.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct SandboxConfig {
     /// Limits of each run.
     pub limits: Limits,

@@ -430,7 +430,8 @@ fn with_engine(mut error: OpenError) -> OpenError {
 
 fn engine_name(name: &str) -> Result<EngineName, Error> {
     match name {
-        "objects" => Ok(EngineName::Direct),
+        // `objects` is the name of earlier releases.
+        "direct" | "objects" => Ok(EngineName::Direct),
         "json" => Ok(EngineName::Json),
         #[cfg(feature = "slate")]
         "slate" => Ok(EngineName::Slate),
@@ -466,7 +467,7 @@ mod tests {
         let options = OpenOptions::new(TokioRuntime::shared())
             .with_var("AWS_ACCESS_KEY_ID", "a")
             .with_var("AWS_SECRET_ACCESS_KEY", "b");
-        let connect = Connect::to("s3://b?engine=objects&endpoint=http://127.0.0.1:9");
+        let connect = Connect::to("s3://b?engine=direct&endpoint=http://127.0.0.1:9");
         let store = connect.options(options).open_store().unwrap();
         assert_eq!(store.bucket, "b");
         assert!(Connect::to("s3://b?engine=raft").open_store().is_err());
@@ -477,10 +478,11 @@ mod tests {
         use EngineName::{Direct, Json, Slate};
         for (url, store, engine) in [
             ("memory:", "memory:", Direct),
+            ("memory:?engine=direct", "memory:", Direct),
             ("memory:?engine=objects", "memory:", Direct),
             ("memory:?engine=json", "memory:", Json),
             ("s3://b/p?engine=slate&region=r", "s3://b/p?region=r", Slate),
-            ("s3://b?region=r&engine=objects", "s3://b?region=r", Direct),
+            ("s3://b?region=r&engine=direct", "s3://b?region=r", Direct),
             ("s3://b?region=engine", "s3://b?region=engine", Direct),
         ] {
             assert_eq!(split_engine(url).unwrap(), (store.to_owned(), engine));

@@ -45,9 +45,7 @@ pub enum Error {
     #[error(transparent)]
     Setting(#[from] ConfigError),
     /// This build of qo lacks support for the URL.
-    #[error(
-        "this build does not support {url} in a URL: enable the Cargo feature {feature:?} of qo"
-    )]
+    #[error("this build does not support {url} URLs; enable the Cargo feature {feature:?} of qo")]
     MissingFeature {
         /// The unsupported part of the URL.
         url: &'static str,
@@ -56,7 +54,7 @@ pub enum Error {
     },
     /// The URL names an unknown engine.
     #[error(
-        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects, engine=json or engine=slate"
+        "unknown engine {name:?} in the store URL: write engine=direct (the default), engine=json or engine=slate"
     )]
     UnknownEngine {
         /// The given name.
@@ -75,7 +73,7 @@ pub enum Error {
     Leadership(#[from] ElectionError),
     /// Another process has the queue open and does not serve it to others.
     #[error(
-        "another process has had this queue open for itself since {since} (last heartbeat {} s ago): stop it, or run `qo serve` \
+        "another process has held this queue exclusively since {since} (last heartbeat {} s ago): stop it, or run `qo serve` \
          instead so that processes can share the queue",
         heartbeat_age.as_secs()
     )]
@@ -200,10 +198,10 @@ pub enum Error {
         size: usize,
     },
     /// The range of a backfill is invalid.
-    #[error("a backfill needs a range in the past, whose end is not before its start")]
+    #[error("a backfill needs a past range that does not end before it starts")]
     BackfillRange,
     /// The range of a backfill has too many ticks.
-    #[error("the range has more than {max} ticks; choose a shorter one, and repeat")]
+    #[error("the range has more than {max} ticks; split it into shorter ranges")]
     BackfillTooLarge {
         /// The most ticks.
         max: usize,

@@ -46,7 +46,7 @@
 //! - [`Error`]: one variant per condition; [`Error::kind`] groups them.
 //! - [`BulkRequest`], [`BulkReport`]: an operation on all tasks that match a filter, and its result.
 //! - [`diff()`]: the fields that differ between two versions of a task.
-//! - [`encryption`]: inputs, outputs and errors that only clients with a key can read.
+//! - [`encryption`]: inputs, outputs, errors and logs that only clients with a key can read.
 //! - [`Queue::blobs`]: bytes that are stored by content, next to the tasks that refer to them.
 //! - [`model`], [`engine`], [`store`], [`blob`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
 #![cfg_attr(
@@ -75,7 +75,7 @@
 //!
 //! | engine | mode | feature |
 //! | --- | --- | --- |
-//! | `objects` (default) | direct: one object per task, no server | |
+//! | `direct` (default) | direct: one object per task, no server | |
 //! | `json` | broker: the whole queue in one JSON object | |
 //! | `slate` | broker: the queue in SlateDB, served by one process at a time | `slate` |
 //!

@@ -1,4 +1,4 @@
-//! Limits: how many tasks run at once, and how many start within a time.
+//! Limits: how many tasks run at once, and how many start within a time window.
 //!
 //! ```
 //! use qo::{Limit, StartLimit};

@@ -101,8 +101,8 @@ impl Queue {
         }
     }
 
-    /// The same queue with encryption: it encrypts the inputs, outputs and errors that it writes with the first key, and decrypts what it
-    /// reads with all of them. What is in clear stays readable. See [`crate::encryption`].
+    /// The same queue with encryption: it encrypts the inputs, outputs, errors and logs that it writes with the first key, and decrypts what it
+    /// reads with all of them. Unencrypted tasks stay readable. See [`crate::encryption`].
     #[must_use]
     pub fn encrypted(mut self, keyring: Keyring) -> Self {
         self.sealer = Arc::new(Sealer::new(keyring));
@@ -119,6 +119,10 @@ impl Queue {
     /// The names of the encryption keys, that which encrypts first; empty without encryption.
     pub fn encryption_keys(&self) -> Vec<KeyId> {
         self.sealer.keys()
+    }
+
+    pub(crate) fn sealer(&self) -> &Sealer {
+        &self.sealer
     }
 
     /// Tells the driver of this queue's schedules that one was changed.
@@ -408,7 +412,7 @@ impl Queue {
         Ok(self.engine.pauses().await?)
     }
 
-    /// Finishes background work. Nothing is lost without it. If this process has the queue open for itself (`?engine=slate` without
+    /// Finishes background work. Nothing is lost without it. If this process holds the queue exclusively (`?engine=slate` without
     /// a broker), the next process can open it at once instead of after most of a minute.
     pub async fn close(&self) {
         self.engine.close().await;

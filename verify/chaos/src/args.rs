@@ -69,8 +69,12 @@ pub enum Invocation {
     Run(Vec<Plan>),
 }
 
-/// The `qo` command beside this program.
+/// The `qo` command that the environment names, or else the one beside this program.
 pub fn program_beside() -> Result<PathBuf> {
+    let named = qo_testkit::program_under_test("");
+    if !named.as_os_str().is_empty() {
+        return Ok(named);
+    }
     let own = std::env::current_exe().context("cannot find out where this program is")?;
     let mut folders = own.ancestors().skip(1);
     folders

@@ -51,9 +51,8 @@ pub struct Tally {
 /// Runs every check.
 pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
     let damaged = damaged(evidence);
-    let disturbing = [FaultKind::ClockSkew, FaultKind::ClockJump, FaultKind::Pause];
-    let punctual = !disturbing.iter().any(|kind| evidence.plan.has(*kind))
-        && evidence.plan.gateway_ahead_ms == 0;
+    let clocks_agree = evidence.plan.clocks_agree();
+    let punctual = clocks_agree && !evidence.plan.has(FaultKind::Pause);
     let limits: Vec<(DocumentName, Limit)> = (evidence.plan.task_limits().into_iter())
         .filter_map(|(name, body)| {
             let limit = Limit::parse(&Json::parse(body).ok()?).ok()?;
@@ -84,7 +83,7 @@ pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
             counts_waiting: evidence.subject.admits_submits()
                 && !evidence.plan.has(FaultKind::CorruptObject),
             delivers_with_end: evidence.subject.groups_changes(),
-            clock_difference_ms: if punctual { 3_000 } else { 65_000 },
+            clock_difference_ms: if clocks_agree { 3_000 } else { 65_000 },
             ..Conditions::strict()
         },
     }

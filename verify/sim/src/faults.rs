@@ -251,10 +251,10 @@ impl Trouble {
         Duration::from_micros(dice.between(low_us, high_us))
     }
 
-    /// Begins the fault of the gateway whose clock is off, if the plan has one.
+    /// Begins the fault of the gateways whose clocks are off, if the plan has some.
     pub fn begin_gateway(&self) {
         let id = "gateway!clock".to_owned();
-        if self.plan.gateway_ahead_ms != 0
+        if !self.plan.gateways_ahead_ms.is_empty()
             && self.begin(id, FaultKind::ClockSkew, EVERYBODY, self.plan.trouble)
         {
             lock(&self.state).gateway_is_off = true;
@@ -263,12 +263,14 @@ impl Trouble {
 
     /// How far the clock of the gateway is ahead that answers a request, in milliseconds.
     pub(crate) fn gateway_ahead_ms(&self, life_number: u64, number: u64) -> i64 {
-        let is_off = lock(&self.state).gateway_is_off;
-        if is_off && self.dice(&[0x6a7e, life_number, number]).below(3) == 0 {
-            self.plan.gateway_ahead_ms
-        } else {
-            0
+        let wrong = &self.plan.gateways_ahead_ms;
+        if !lock(&self.state).gateway_is_off {
+            return 0;
         }
+        let gateways = 2 * wrong.len() as u64 + 1;
+        let gateway = self.dice(&[0x6a7e, life_number, number]).below(gateways);
+        let gateway = usize::try_from(gateway).unwrap_or(usize::MAX);
+        wrong.get(gateway).copied().unwrap_or_default()
     }
 
     /// Ends all faults.

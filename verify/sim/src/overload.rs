@@ -59,7 +59,7 @@ pub fn overload(subject: &Arc<dyn Subject>, seed: u64) -> Overload {
     };
     let plan = Plan {
         faults: [].into(),
-        gateway_ahead_ms: 0,
+        gateways_ahead_ms: Vec::new(),
         latency_us,
         limits: Some(BrokerLimits {
             lease_ms,

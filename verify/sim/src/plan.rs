@@ -65,11 +65,12 @@ pub struct Plan {
     pub trust_first_refusal: bool,
     /// Whether the store keeps versions.
     pub keeps_versions: bool,
-    /// How far the clock of one of the store's gateways is ahead, in milliseconds. A third of all requests passes through it.
-    pub gateway_ahead_ms: i64,
+    /// How far the clocks of the store's wrong gateways are ahead, in milliseconds. There is one right gateway more, and each serves as many
+    /// requests as any other.
+    pub gateways_ahead_ms: Vec<i64>,
     /// If set, only these faults strike.
     pub only: Option<BTreeSet<String>>,
-    /// How long brokers keep finished tasks, if that is shorter than the run.
+    /// How long finished tasks are kept, if that is shorter than the run.
     pub retention: Option<Duration>,
     /// The limits of brokers, if they are not the shipped ones.
     pub limits: Option<BrokerLimits>,
@@ -180,12 +181,15 @@ impl Plan {
         if !remainders.contains(&(self.seed % modulus)) || self.has(FaultKind::VersionLimit) {
             return Vec::new();
         }
+        // The window is longer than what the clocks may differ, so that something is left to check.
+        let account = if self.clocks_agree() {
+            r#"{"limit_key":"account-0","concurrent":1,"starts":{"max":4,"window_ms":20000}}"#
+        } else {
+            r#"{"limit_key":"account-0","concurrent":1,"starts":{"max":8,"window_ms":120000}}"#
+        };
         vec![
             ("all", r#"{"queue":"default","concurrent":3}"#),
-            (
-                "account",
-                r#"{"limit_key":"account-0","concurrent":1,"starts":{"max":4,"window_ms":20000}}"#,
-            ),
+            ("account", account),
         ]
     }
 
@@ -222,21 +226,18 @@ impl Plan {
         // A process whose own clock is ahead as well cannot tell that its first responses are wrong: the promises say so.
         let clocks_are_right = !faults.contains_key(&FaultKind::ClockSkew)
             && !faults.contains_key(&FaultKind::ClockJump);
-        let gateway_ahead_ms = if !calm && store.chance(0.5) && clocks_are_right {
-            let ahead_ms = i64::try_from(store.between(5_000, 60_000)).unwrap_or_default();
-            if store.chance(0.7) {
-                ahead_ms
-            } else {
-                -ahead_ms
+        let mut gateways_ahead_ms = Vec::new();
+        if !calm && store.chance(0.5) && clocks_are_right {
+            gateways_ahead_ms.push(gateway_ahead_ms(&mut store));
+            if store.chance(0.4) {
+                gateways_ahead_ms.push(gateway_ahead_ms(&mut store));
             }
-        } else {
-            0
-        };
+        }
         let is_fleet = seed % FLEET_EVERY == FLEET_EVERY / 2 + 1;
         let mut plan = Self {
             first_leave: is_fleet && !calm,
             keeps_versions,
-            gateway_ahead_ms,
+            gateways_ahead_ms,
             seed,
             faults,
             workers: dice.between(2, 4),
@@ -296,13 +297,30 @@ impl Plan {
 
     /// Whether it has no faults.
     pub fn is_calm(&self) -> bool {
-        (self.faults.is_empty() && self.gateway_ahead_ms == 0)
+        (self.faults.is_empty() && self.gateways_ahead_ms.is_empty())
             || self.only.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// Whether all clocks are right, those of the processes and of the gateways. A process that is suspended keeps its clock.
+    pub fn clocks_agree(&self) -> bool {
+        !self.has(FaultKind::ClockSkew)
+            && !self.has(FaultKind::ClockJump)
+            && self.gateways_ahead_ms.is_empty()
     }
 
     /// Whether it contains a fault.
     pub fn has(&self, kind: FaultKind) -> bool {
         self.faults.contains_key(&kind)
+    }
+}
+
+/// How far a wrong gateway is ahead, or behind.
+fn gateway_ahead_ms(dice: &mut Random) -> i64 {
+    let ahead_ms = i64::try_from(dice.between(5_000, 60_000)).unwrap_or_default();
+    if dice.chance(0.7) {
+        ahead_ms
+    } else {
+        -ahead_ms
     }
 }
 
@@ -327,8 +345,8 @@ impl fmt::Display for Plan {
         if self.keeps_versions {
             f.write_str(", versions are kept")?;
         }
-        if self.gateway_ahead_ms != 0 {
-            write!(f, ", a gateway is {} ms ahead", self.gateway_ahead_ms)?;
+        for ahead_ms in &self.gateways_ahead_ms {
+            write!(f, ", a gateway is {ahead_ms} ms ahead")?;
         }
         for (kind, rate) in &self.faults {
             write!(f, ", {kind} {:.1} %", rate * 100.0)?;
@@ -352,8 +370,9 @@ mod tests {
         assert!(plans.iter().filter(|plan| plan.is_calm()).count() >= 25);
         let versioned = plans.iter().filter(|plan| plan.keeps_versions).count();
         assert!((40..80).contains(&versioned), "{versioned}");
-        let off = plans.iter().filter(|plan| plan.gateway_ahead_ms != 0);
-        assert!((20..70).contains(&off.count()));
+        let off = plans.iter().map(|plan| plan.gateways_ahead_ms.len());
+        assert!((20..70).contains(&off.clone().filter(|count| *count > 0).count()));
+        assert!(off.filter(|count| *count > 1).count() >= 8);
         let trusting = plans.iter().filter(|plan| plan.trust_first_refusal).count();
         assert!((80..120).contains(&trusting), "{trusting}");
     }

@@ -27,6 +27,7 @@ const STEPS: usize = 120;
 const IDS: u64 = 4;
 const KEYS: u64 = 2;
 const RETENTION: Duration = Duration::from_mins(1);
+const SWEEP_SECONDS: u64 = 20;
 /// The validity of some keys.
 const WINDOW: Duration = Duration::from_secs(15);
 /// Nothing is expected of what ends within this time.
@@ -38,6 +39,7 @@ pub fn reuse(subject: &Arc<dyn Subject>, seed: u64) -> Breaches {
         faults: [].into(),
         latency_us: (100, 3_000),
         retention: Some(RETENTION),
+        sweep_seconds: SWEEP_SECONDS,
         ..Plan::of(seed)
     };
     let stage = Stage::new(&plan, Arc::clone(subject), false);
@@ -46,6 +48,8 @@ pub fn reuse(subject: &Arc<dyn Subject>, seed: u64) -> Breaches {
     let (main, found) = (Arc::clone(&stage), Arc::clone(&breaches));
     let played = scheduler.run(Box::pin(async move {
         let running = main.only_caller("caller").await;
+        // In direct mode, the sweeper of any process drops what is kept for too long.
+        let _maintenance = (running.maintain)();
         let mut reuser = Reuser {
             engine: running.engine,
             scheduler: main.scheduler().clone(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A relative `CARGO_TARGET_DIR` is passed over, because it is relative to where cargo was called, while tests run in
 /// their crate's directory. The running program lies in the target directory whatever its name, and cargo marks that
 /// directory with a `CACHEDIR.TAG`.
-pub(crate) fn target_dir() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     let from_environment = env::var_os("CARGO_TARGET_DIR")
         .map(PathBuf::from)
         .filter(|dir| dir.is_absolute());

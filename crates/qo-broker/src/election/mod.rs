@@ -9,8 +9,8 @@
 //! `meta/broker.json` names the leader, its address and its epoch. A standby pings the leader's address, which costs no store
 //! request. If for a while it gets no response, or only the response that the leader is not confirmed (see below), it writes a
 //! **challenge** into the object. A leader reads the object every second (a conditional GET) and answers a challenge by removing it. A
-//! challenge that is not removed within [`ElectionConfig::answer_time`] shows that the leader is dead, suspended, or cut off from the store. The standby then replaces the leader, on the condition that the object
-//! has not changed since its challenge.
+//! challenge that is not removed within [`ElectionConfig::answer_time`] shows that the leader is dead, suspended, or cut off from the
+//! store. The standby then replaces the leader, on the condition that the object has not changed since its challenge.
 //!
 //! | failure | effect |
 //! | --- | --- |
@@ -38,8 +38,8 @@
 //!
 //! # Requests
 //!
-//! A leader sends one GET per second, with the response 304, and one PUT per [`ElectionConfig::heartbeat_interval`]: about $1.05 and
-//! $0.88 per month at S3's prices. A standby sends one GET per [`ElectionConfig::record_interval`], $0.11.
+//! A leader sends one GET per second, with the response 304, and one PUT per [`ElectionConfig::heartbeat_interval`]. A standby
+//! sends one GET per [`ElectionConfig::record_interval`]. The guide to brokers has the price of both.
 
 mod candidate;
 mod elector;

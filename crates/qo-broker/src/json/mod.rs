@@ -8,8 +8,8 @@
 //! | 4 | the payloads of dropped tasks are deleted ([`super::payload_removal`]) | orphans, which no task refers to |
 //!
 //! If another process writes first, the swap fails. The object is then read, only the lines that differ are parsed, and the group
-//! is applied again. Processes take turns ([`turns`]). A group that changes nothing is confirmed with a conditional GET, so every response reflects the newest
-//! state.
+//! is applied again. Processes take turns ([`turns`]). A group that changes nothing is confirmed with a conditional GET, so every
+//! response reflects the newest state.
 //!
 //! Finished tasks are kept up to a configured age and number and are then dropped. Every commit writes the whole object, so this
 //! engine suits queues of up to thousands of tasks.

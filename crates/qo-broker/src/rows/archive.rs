@@ -14,7 +14,7 @@ use qo_engine::api::TaskOrder;
 use qo_store::StoreClient;
 
 use super::keys::{self, ENDED};
-use super::port::{Row, RowCursor, RowDatabase, ScanPurpose};
+use super::port::{READ_CONCURRENTLY, Row, RowCursor, RowDatabase, ScanPurpose};
 use super::time_index;
 use crate::Archive;
 use crate::journal::Lookup;
@@ -22,8 +22,6 @@ use crate::message::{ListOrder, Listed};
 
 /// The most rows that a list reads before it returns.
 const SCANNED_MAX: usize = 10_000;
-/// How many rows a lookup reads at once.
-const READ_CONCURRENTLY: usize = 64;
 
 /// The finished tasks in the database.
 #[derive(Clone)]
@@ -60,16 +58,14 @@ impl FinishedTasks {
             });
         }
         ids.extend(lookup.ids);
-        let found: Vec<Option<Task>> = futures_util::stream::iter(ids)
-            .map(|id| self.task(id))
-            .buffered(READ_CONCURRENTLY)
-            .try_collect()
-            .await?;
-        Ok(found.into_iter().flatten().collect())
+        let keys = ids.iter().map(|id| keys::of_task(ENDED, *id)).collect();
+        let rows = self.db.get_many(keys).await?.into_iter();
+        let tasks = rows.zip(ids).map(|(row, id)| self.task_of(row, id));
+        tasks.filter_map(Result::transpose).collect()
     }
 
-    pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>, EngineError> {
-        let row = self.db.get(keys::of_task(ENDED, id)).await?;
+    /// The task in its row, if the row exists and its retention is not over.
+    fn task_of(&self, row: Option<Row>, id: TaskId) -> Result<Option<Task>, EngineError> {
         match row.filter(|row| !is_expired(row, self.client.now())) {
             None => Ok(None),
             Some(row) => match decode_compact(&row.value) {
@@ -112,14 +108,14 @@ impl Archive for FinishedTasks {
         let mut listed = Listed {
             tasks: Vec::new(),
             last: None,
+            examined: 0,
         };
-        let mut scanned = 0;
         let now = self.client.now();
         while let Some(row) = rows.next().await? {
-            if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
+            if listed.tasks.len() >= order.limit || listed.examined >= SCANNED_MAX {
                 return Ok(listed);
             }
-            scanned += 1;
+            listed.examined += 1;
             let id = keys::task_of(&row.key);
             listed.last = id.map(|id| by.position(Timestamp::MIN, id));
             if is_expired(&row, now) {

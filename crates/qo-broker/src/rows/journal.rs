@@ -12,12 +12,13 @@ use qo_store::runtime::{BoxFuture, Runtime};
 
 use super::archive::FinishedTasks;
 use super::batch::BatchBuilder;
+use super::in_flight::EndedInFlight;
 use super::keys::CountKey;
 use super::payload_cleanup::PayloadCleanup;
 use super::port::{RowGroup, RowWriter};
 use super::proof::WriterProof;
 use crate::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
-use crate::message::Message;
+use crate::message::{Message, Submit};
 use crate::retention::Retention;
 
 /// For how long after the last proof an empty response to a claim needs no new proof that this engine is the writer.
@@ -29,6 +30,7 @@ pub(super) struct RowJournal {
     pub(super) retention: Retention,
     pub(super) finished: FinishedTasks,
     pub(super) batch_builder: BatchBuilder,
+    pub(super) ended_in_flight: EndedInFlight,
     pub(super) proof: Arc<WriterProof>,
     pub(super) _cleanup: PayloadCleanup,
 }
@@ -91,6 +93,7 @@ impl Journal for RowJournal {
         forget_finished(state);
         self.batch_builder.looked_up.clear();
         let began = self.proof.moment(self.runtime.monotonic());
+        let in_flight = self.ended_in_flight.add(&writes);
         let durable = self.writer.write(RowGroup {
             writes,
             commands: changes.commands.clone().unwrap_or_default(),
@@ -99,6 +102,7 @@ impl Journal for RowJournal {
         let proof = Arc::clone(&self.proof);
         CommitOutcome::InFlight(Box::pin(async move {
             let index = durable.await?;
+            drop(in_flight);
             proof.succeeded(began);
             Ok(index)
         }))
@@ -127,7 +131,10 @@ impl Journal for RowJournal {
                     holder.is_some_and(|holder| holder.key_holds(now))
                 };
                 let mut lookup = Lookup::default();
-                for submit in call.request.iter().filter(|submit| submit.may_exist()) {
+                // A task without a chosen id and without a key cannot exist already.
+                let may_exist =
+                    |submit: &&Submit| submit.id_is_chosen || submit.request.idempotency.is_some();
+                for submit in call.request.iter().filter(may_exist) {
                     // A task that the state holds is the answer, whatever its key.
                     if submit.id_is_chosen && !unknown(&submit.id) {
                         continue;
@@ -149,10 +156,13 @@ impl Journal for RowJournal {
 
     fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
         let finished = self.finished.clone();
-        // The task may have finished in a group that is not written to the database yet.
-        let drained = self.writer.drained();
+        // The task, or the holder of a key, may have finished in a group that is not written to the database yet.
+        let waits = !lookup.keys.is_empty() || self.ended_in_flight.concerns(&lookup.ids);
+        let drained = waits.then(|| self.writer.drained());
         Box::pin(async move {
-            drained.await;
+            if let Some(drained) = drained {
+                drained.await;
+            }
             finished.look_up(lookup).await
         })
     }

@@ -10,6 +10,7 @@ mod batch;
 mod counts;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod in_flight;
 mod journal;
 pub(crate) mod keys;
 pub(crate) mod live;
@@ -40,6 +41,7 @@ use super::{BrokerConfig, BrokerEngine};
 
 /// Settings of an engine whose queue is rows.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RowsConfig {
     /// Settings that all broker engines share.
     pub state: BrokerConfig,
@@ -47,6 +49,17 @@ pub struct RowsConfig {
     pub retention: Duration,
     /// How often the payloads of dropped tasks are deleted.
     pub cleanup_interval: Duration,
+}
+
+impl RowsConfig {
+    /// Settings with these values.
+    pub fn new(state: BrokerConfig, retention: Duration, cleanup_interval: Duration) -> Self {
+        Self {
+            state,
+            retention,
+            cleanup_interval,
+        }
+    }
 }
 
 impl BrokerEngine {
@@ -74,6 +87,7 @@ impl BrokerEngine {
             retention,
             finished: finished.clone(),
             batch_builder,
+            ended_in_flight: in_flight::EndedInFlight::default(),
             proof,
             _cleanup: cleanup,
         };

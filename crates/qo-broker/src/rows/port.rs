@@ -6,12 +6,16 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
 use qo_core::Timestamp;
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::runtime::BoxFuture;
 
 use crate::command::Command;
+
+/// How many rows are read at once.
+pub(super) const READ_CONCURRENTLY: usize = 64;
 
 /// A row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +81,12 @@ pub trait RowDatabase: Send + Sync + 'static {
 
     /// The row with this key.
     async fn get(&self, key: Bytes) -> Result<Option<Row>, EngineError>;
+
+    /// The rows with these keys, in their order.
+    async fn get_many(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Row>>, EngineError> {
+        let rows = futures_util::stream::iter(keys).map(|key| self.get(key));
+        rows.buffered(READ_CONCURRENTLY).try_collect().await
+    }
 
     /// The row with this key as it is durable, for lists.
     async fn get_durable(&self, key: Bytes) -> Result<Option<Row>, EngineError> {

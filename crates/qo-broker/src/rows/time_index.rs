@@ -113,14 +113,14 @@ pub(super) async fn list(
     let mut listed = Listed {
         tasks: Vec::new(),
         last: None,
+        examined: 0,
     };
-    let mut scanned = 0;
     loop {
         // Records are read in parts, because each may be a request to the store.
         let mut places = Vec::new();
         let wanted = order.limit - listed.tasks.len();
         let mut is_over = false;
-        while places.len() < wanted && scanned < SCANNED_MAX {
+        while places.len() < wanted && listed.examined < SCANNED_MAX {
             let first = sources
                 .iter_mut()
                 .filter(|source| source.next.is_some())
@@ -141,7 +141,7 @@ pub(super) async fn list(
                 is_over = true;
                 break;
             }
-            scanned += 1;
+            listed.examined += 1;
             // A task whose status has just changed may have two rows at the same place.
             let is_repeated = listed.last == Some(place);
             listed.last = Some(place);
@@ -168,7 +168,7 @@ pub(super) async fn list(
             listed.last = None;
             return Ok(listed);
         }
-        if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
+        if listed.tasks.len() >= order.limit || listed.examined >= SCANNED_MAX {
             return Ok(listed);
         }
     }

@@ -4,8 +4,8 @@
 //! meanwhile. A single task writes the batches in the order in which it receives them: the database never sees a group before the one
 //! that it builds on.
 //!
-//! A finished task leaves the state while its batch may still wait for the database. So a lookup in the database first waits until
-//! all earlier batches are written to SlateDB's memory ([`SlateWriter::drained`]).
+//! A finished task leaves the state while its batch may still wait for the database. So a lookup of such a task, or of a key, first waits
+//! until all earlier batches are written to SlateDB's memory ([`SlateWriter::drained`]).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -107,7 +107,7 @@ Examples:
   qo blob gc --dry-run
   qo blob gc --grace 7d")]
 pub struct BlobGcArgs {
-    /// Keep blobs that were uploaded or needed within this time; at least 1h
+    /// Keep blobs that were uploaded or touched within this time; at least 1h
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = values::positive_duration)]
     pub grace: Duration,
     /// Count what would be deleted, and delete nothing

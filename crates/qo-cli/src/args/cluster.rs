@@ -10,7 +10,7 @@ use qo_remote::wire::cluster::MemberBody;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster mode")]
 pub struct NodeArgs {
-    /// Be a node of the cluster with this name
+    /// Run as a node of this cluster
     #[arg(long, value_name = "NAME", requires_all = ["node", "data"])]
     pub cluster: Option<String>,
     /// Number of this node, from 1; it never changes

@@ -23,7 +23,7 @@ pub struct DoctorArgs {
     pub probe_budget: Option<Duration>,
     /// Repair objects that the store refuses to change, by writing them again
     ///
-    /// Stop all workers, servers and clients of the bucket first. The command refuses if anybody has used the bucket in the last two minutes.
+    /// Stop all workers, servers and clients of the bucket first. The command refuses if anything has used the bucket in the last two minutes.
     #[arg(long)]
     pub rescue: bool,
     /// Exit with an error on warnings too

@@ -41,12 +41,12 @@ pub struct FilterArgs {
 /// The search language in short.
 const SEARCH_HELP: &str = "\
 Only tasks that match this search. All conditions must hold; `or` separates alternatives:
-  type:mail*,sms         one of these types; also queue:, tag: and worker:. A star stands for the end of a name
+  type:mail*,sms         one of these types; also queue:, tag: and worker:. A trailing * matches any ending
   -queue:bulk            not in this queue; also -type:, -tag:, -worker: and -status:
   status:failed,due      one of these statuses; pending tasks are due or scheduled
   since:2h until:5m      submitted within this time; also a date or a time
   text:\"no route\"        with this text in the last error or the input
-  id:7f shard:7          with this beginning of the id
+  id:7f shard:7          whose id starts with these digits
 An unknown field is an error.";
 
 impl FilterArgs {

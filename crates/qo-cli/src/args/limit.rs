@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use qo::model::LimitKey;
 use qo::{QueueName, TaskType};
 
@@ -60,12 +60,14 @@ Examples:
 
 With several of --queue, --type and --key, a limit applies to the tasks that match all of them. A task may be under several limits, and \
 starts only if each of them has room. Every attempt counts as a start.")]
+#[command(group = ArgGroup::new("applies to").args(["queue", "task_type", "key"]).multiple(true).required(true))]
+#[command(group = ArgGroup::new("bounds").args(["concurrent", "starts"]).multiple(true).required(true))]
 pub struct LimitSetArgs {
     /// Name of the limit
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Limit the tasks of this queue
-    #[arg(long, value_name = "QUEUE", required_unless_present_any = ["task_type", "key"], help_heading = "Applies to")]
+    #[arg(long, value_name = "QUEUE", help_heading = "Applies to")]
     pub queue: Option<QueueName>,
     /// Limit the tasks of this type
     #[arg(
@@ -79,9 +81,9 @@ pub struct LimitSetArgs {
     #[arg(long, value_name = "KEY", help_heading = "Applies to")]
     pub key: Option<LimitKey>,
     /// How many tasks may run at once, from 1 to 10000
-    #[arg(long, value_name = "N", required_unless_present = "starts", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Bounds")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Bounds")]
     pub concurrent: Option<u32>,
-    /// How many tasks may start within a time, such as 100/1m
+    /// How many tasks may start within a time window, such as 100/1m
     #[arg(long, value_name = "N/DURATION", value_parser = starts, help_heading = "Bounds")]
     pub starts: Option<(u32, Duration)>,
 }

@@ -152,7 +152,7 @@ pub struct GlobalArgs {
     /// Settings file [default: qo.toml in this directory, a parent directory or ~/.config/qo/] [env: QO_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// File with the keys that encrypt inputs, outputs and errors [env: QO_ENCRYPTION_KEY_FILE, or QO_ENCRYPTION_KEYS with the keys themselves]
+    /// File with the keys that encrypt inputs, outputs, errors and logs [env: QO_ENCRYPTION_KEY_FILE, or QO_ENCRYPTION_KEYS with the keys themselves]
     #[arg(
         long,
         global = true,
@@ -275,10 +275,9 @@ pub enum Command {
     Purge(PurgeArgs),
     /// Serve the queue over HTTP, with the dashboard
     ///
-    /// Serves any store: in direct mode, as one JSON object (`?engine=json`) or in broker mode (`?engine=slate`). In broker mode
-    /// one process leads and the others stand by. A standby takes over within seconds if the leader dies, and at once if it
-    /// stops. Clients use the server's URL as their store. In broker mode they can also use the store URL and find the leader
-    /// through the store. Ctrl-C and SIGTERM stop the server cleanly.
+    /// Serves a queue in any mode. With `?engine=slate`, one process leads and the others stand by. A standby takes over within
+    /// seconds if the leader dies, and at once if it stops. Clients use the server's URL as their store. With `?engine=slate`
+    /// they can also use the store URL and find the leader through the store. Ctrl-C and SIGTERM stop the server cleanly.
     Serve(ServeArgs),
     /// Show and change the nodes of a cluster
     ///
@@ -299,8 +298,8 @@ pub enum Command {
     Token(TokenArgs),
     /// Create and list encryption keys
     ///
-    /// With a key, `qo submit` and `qo worker` encrypt inputs, outputs and errors, and other commands decrypt them. Stores, servers
-    /// and dashboards see only the name of the key.
+    /// With a key, `qo submit` and `qo worker` encrypt inputs, outputs, errors and logs, and other commands decrypt them. Stores,
+    /// servers and dashboards see only the name of the key.
     Key(KeyArgs),
     /// Define, show and trigger schedules, which submit tasks repeatedly
     ///
@@ -310,7 +309,7 @@ pub enum Command {
     ///
     /// A queue can have defaults for its tasks, a retention for finished tasks, a maximum wait, and a maximum number of waiting tasks.
     Queue(QueueArgs),
-    /// Limit how many tasks run at once, and how many start within a time
+    /// Limit how many tasks run at once, and how many start within a time window
     ///
     /// A limit applies to a queue, to a task type, or to tasks submitted with a limit key, such as a tenant or an API account.
     Limit(LimitArgs),

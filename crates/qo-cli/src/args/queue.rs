@@ -30,8 +30,8 @@ pub enum QueueCommand {
     /// Change settings of a queue; the others stay
     ///
     /// A change applies to tasks that are submitted later; in direct mode, other processes see it within ten seconds. Waiting tasks keep the
-    /// settings that they were submitted with, except that in broker and cluster mode the weights of groups apply to them too. Except in
-    /// broker and cluster mode, the retention also applies to tasks that have already finished.
+    /// settings that they were submitted with, except that in broker and cluster mode the weights of groups apply to them too. In
+    /// direct mode and with `?engine=json`, the retention also applies to tasks that have already finished.
     Set(QueueSetArgs),
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use qo::schedule::Overlap;
 use qo::{FairnessGroup, LimitKey, QueueName, Tag, TaskType, Timestamp};
 
@@ -28,7 +28,7 @@ pub struct ScheduleArgs {
 pub enum ScheduleCommand {
     /// Add a schedule
     ///
-    /// Fails if a schedule with this name has another definition, unless --replace is given. The ticks of a new definition begin now.
+    /// Fails if a schedule with this name has another definition, unless --replace is given. A new definition applies from now on.
     Add(Box<ScheduleAddArgs>),
     /// List schedules with their next and last runs
     List,
@@ -76,12 +76,13 @@ A cron line has five fields (minute, hour, day of month, month, day of week), or
 When clocks change, a fixed time that is skipped runs right after the gap, and one that occurs twice runs once.
 
 Durations look like 30s, 5m or 1h30m; a plain number means seconds.")]
+#[command(group = ArgGroup::new("rule").required(true))]
 pub struct ScheduleAddArgs {
     /// Name of the schedule
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Cron line
-    #[arg(long, value_name = "LINE", group = "rule", required_unless_present_any = ["every", "at"])]
+    #[arg(long, value_name = "LINE", group = "rule")]
     pub cron: Option<String>,
     /// Time zone of the cron line, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "cron")]
@@ -107,10 +108,10 @@ pub struct ScheduleAddArgs {
     /// Cancel a task that has not started within this time
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub expires_in: Option<Duration>,
-    /// Time limit of each attempt [default: 5m]
+    /// Time limit of each attempt [default: the queue's, or 5m]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub timeout: Option<Duration>,
-    /// Maximum number of retries [default: 3]
+    /// Maximum number of retries [default: the queue's, or 3]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
     /// Tag; repeatable. Tasks also get schedule:NAME

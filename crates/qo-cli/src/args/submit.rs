@@ -129,7 +129,7 @@ pub struct TaskArgs {
     /// Tag to filter by; repeatable
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<Tag>,
-    /// Task id [default: a random UUID]
+    /// Task id [default: a generated UUID that contains the current time]
     #[arg(long, value_name = "UUID")]
     pub id: Option<TaskId>,
     /// Key that identifies this submission; a second one with the same key adds no task
@@ -141,7 +141,7 @@ pub struct TaskArgs {
     /// How long the key is valid [default: as long as the task exists]
     #[arg(long, value_name = "DURATION", requires = "idempotency_key", value_parser = values::positive_duration, help_heading = "Idempotency")]
     pub idempotency_window: Option<Duration>,
-    /// How long the task holds the key: as long as it is kept, unfinished, or waiting for its first attempt [default: kept]
+    /// How long the task holds the key: kept (while it is stored), unfinished (until it finishes) or waiting (until it starts) [default: kept]
     #[arg(long, value_name = "HOLD", requires = "idempotency_key", value_parser = hold, help_heading = "Idempotency")]
     pub idempotency_hold: Option<KeyHold>,
     /// What happens to a waiting task that holds the key: keep, replace its input, postpone by --delay, or replace-and-postpone [default: keep]

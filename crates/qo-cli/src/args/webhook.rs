@@ -31,7 +31,7 @@ pub enum WebhookCommand {
     ///
     /// A new webhook gets a random secret, which is printed only once. An existing webhook keeps its secret, unless another one is given.
     Add(Box<WebhookAddArgs>),
-    /// Remove a webhook; waiting notifications are not sent any more
+    /// Remove a webhook; waiting notifications are no longer sent
     Remove(WebhookNameArgs),
     /// Send a notification of the type webhook.test
     Test(WebhookNameArgs),
@@ -58,7 +58,7 @@ Examples:
   qo webhook add all https://example.org/all --on completed,failed,cancelled
   qo webhook add billing https://example.org/hooks/qo --secret-file secret.txt
 
-The receiver gets a POST with the end of the task as JSON, and the headers webhook-id, webhook-timestamp and webhook-signature of Standard \
+The receiver gets a POST with the outcome of the task as JSON, and the headers webhook-id, webhook-timestamp and webhook-signature of Standard \
 Webhooks. Any response other than 2xx is retried, for about 20 hours. `qo serve --webhooks` or `qo worker --webhooks` must run to deliver it. \
 See docs/guides/webhooks.md.")]
 pub struct WebhookAddArgs {
@@ -68,7 +68,7 @@ pub struct WebhookAddArgs {
     /// Where to send the notifications
     #[arg(value_name = "URL")]
     pub url: String,
-    /// Which ends of tasks to notify of: completed, failed, cancelled
+    /// Outcomes to send: completed, failed, cancelled
     #[arg(
         long,
         value_name = "EVENT",

@@ -61,7 +61,7 @@ pub struct WorkerArgs {
     /// Maximum number of tasks to run at once [default: 10]
     #[arg(long, short = 'c', value_name = "N", value_parser = concurrency)]
     pub concurrency: Option<usize>,
-    /// Worker id [default: the host name and a random suffix]
+    /// Worker id [default: host name, process id and a random suffix]
     #[arg(long, value_name = "NAME")]
     pub id: Option<WorkerId>,
     /// Serve only these shards: the first hexadecimal digits of task ids
@@ -100,7 +100,7 @@ pub struct WorkerArgs {
     /// Time between asking a command to stop and killing it [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = kill_grace)]
     pub kill_grace: Option<Duration>,
-    /// Pass this variable to commands; AWS_*, S3_*, GOOGLE_*, AZURE_* and QO_* are withheld otherwise; `NAME*` passes all with this prefix
+    /// Pass this variable to commands; AWS_*, S3_*, GOOGLE_*, GCS_*, AZURE_* and QO_* are withheld otherwise; `NAME*` passes all with this prefix
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub pass_env: Vec<String>,
     /// Header to send with each request; ${NAME} expands to an environment variable; repeatable

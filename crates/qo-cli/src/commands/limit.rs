@@ -1,4 +1,4 @@
-//! `qo limit`: how many tasks run at once, and how many start within a time.
+//! `qo limit`: how many tasks run at once, and how many start within a time window.
 
 use std::time::Duration;
 

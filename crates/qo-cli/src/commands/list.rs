@@ -40,6 +40,7 @@ pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Fa
     let listing = read(args, column, &queue).await?;
     let text = render(&listing, &queue, screen)?;
     screen.write(&text)?;
+    note_examined(args, &listing, screen);
     note_continuation(args, &listing, screen);
     Ok(())
 }
@@ -82,6 +83,8 @@ struct Listing {
     next: Option<String>,
     /// The number of tasks that were sorted, if more match.
     among: Option<usize>,
+    /// The number of tasks that were read, if it is known.
+    examined: Option<u64>,
 }
 
 async fn read(
@@ -97,6 +100,7 @@ async fn read(
             tasks: sorted.tasks,
             next: None,
             among: (!sorted.is_complete).then_some(sorted.among),
+            examined: None,
         });
     }
     let limit = if args.all { u64::MAX } else { args.limit };
@@ -104,6 +108,7 @@ async fn read(
         tasks: Vec::new(),
         next: args.cursor.clone(),
         among: None,
+        examined: Some(0),
     };
     loop {
         let left = limit - listing.tasks.len() as u64;
@@ -113,6 +118,8 @@ async fn read(
             .await?;
         listing.tasks.extend(page.tasks);
         listing.next = page.next;
+        let examined = listing.examined.zip(page.examined);
+        listing.examined = examined.map(|(sum, more)| sum + more);
         if listing.next.is_none() {
             // A complete list can be sorted exactly, whatever its ids are.
             if args.sort == Sort::Newest && args.cursor.is_none() {
@@ -212,6 +219,20 @@ fn note(task: &Task) -> (String, anstyle::Style) {
         (status, _, Some(error)) if **error == *status.as_str() => (String::new(), DIM),
         (_, _, Some(error)) => (sealed::error(error).into_owned(), RED),
     }
+}
+
+/// What a search cost: texts and searches have no index.
+fn note_examined(args: &ListArgs, listing: &Listing, screen: &mut Screen) {
+    let is_search = args.filter.text.is_some() || args.filter.search.is_some();
+    let Some(examined) = listing.examined.filter(|_| is_search) else {
+        return;
+    };
+    if screen.json {
+        screen.json_note(&serde_json::json!({ "examined": examined }));
+        return;
+    }
+    let examined = text::count(examined, "task");
+    screen.note(format_args!("The search read {examined}."));
 }
 
 fn note_continuation(args: &ListArgs, listing: &Listing, screen: &mut Screen) {

@@ -76,10 +76,9 @@ fn check(args: &QueueSetArgs) -> Result<(), Failure> {
 
 fn apply(args: &QueueSetArgs, settings: &mut QueueSettings) {
     if args.clear {
-        *settings = QueueSettings {
-            extra: std::mem::take(&mut settings.extra),
-            ..QueueSettings::NONE
-        };
+        let extra = std::mem::take(&mut settings.extra);
+        *settings = QueueSettings::NONE;
+        settings.extra = extra;
     }
     for setting in &args.unset {
         match setting {

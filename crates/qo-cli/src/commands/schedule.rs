@@ -10,7 +10,7 @@ use super::submit::read_input;
 use crate::args::{ScheduleAddArgs, ScheduleArgs, ScheduleCommand};
 use crate::failure::Failure;
 use crate::output::table::{Cell, Table};
-use crate::output::time;
+use crate::output::{sealed, time};
 use crate::session::Session;
 
 pub(super) async fn run(args: &ScheduleArgs, session: &mut Session) -> Result<(), Failure> {
@@ -200,6 +200,10 @@ fn show(info: &ScheduleInfo, now: Timestamp, session: &mut Session) -> Result<()
     line("Name", info.name.to_string())?;
     line("Rule", rule(spec))?;
     line("Task", spec.task.task_type.to_string())?;
+    if let Some(input) = &spec.task.input {
+        let shown = sealed::payload(input).unwrap_or_else(|| input.to_string());
+        line("Input", shown)?;
+    }
     if let Some(queue) = &spec.task.queue {
         line("Queue", queue.to_string())?;
     }

@@ -93,6 +93,7 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
                 Failure::new(FailureKind::Unsupported, error.to_string())
             }
             LinkError::LongLived { .. } => Failure::new(FailureKind::Denied, error.to_string()),
+            error => Failure::new(FailureKind::Unavailable, error.to_string()),
         })?;
     print_link(&link, session)
 }
@@ -186,6 +187,6 @@ pub(super) fn explain(error: &DeployError) -> Failure {
                 ..failure
             }
         }
-        DeployError::File { .. } => Failure::new(FailureKind::Unavailable, error.to_string()),
+        error => Failure::new(FailureKind::Unavailable, error.to_string()),
     }
 }

@@ -188,6 +188,7 @@ fn unusable(address: BlobAddress, error: &GetError<BlobError>) -> TaskError {
             TaskError::permanent(format_args!("blob {address} is not a program: {bad}"))
         }
         GetError::Compile(error) => TaskError::retryable(error),
+        error => TaskError::retryable(error),
     }
 }
 

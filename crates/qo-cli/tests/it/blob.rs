@@ -118,7 +118,7 @@ fn a_damaged_blob_leaves_no_file() {
 #[test]
 fn blobs_work_on_a_bucket_in_every_mode() {
     let workspace = Workspace::new();
-    for engine in ["objects", "json", "slate"] {
+    for engine in ["direct", "json", "slate"] {
         let address = TestStore::seaweedfs("cliblob").with_engine(engine);
         let qo = |words: &[&str]| {
             let mut command = workspace.bare(words);

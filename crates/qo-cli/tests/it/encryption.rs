@@ -117,6 +117,9 @@ fn nothing_of_the_plaintext_is_in_the_file_and_commands_with_the_key_read_it() {
         error.assert(6).stderr.contains("encrypted with key k1"),
         "{error:?}"
     );
+    // The store has accepted the credentials, if it needs any.
+    assert!(error.stderr.contains("qo key list"), "{error:?}");
+    assert!(!error.stderr.contains("credentials"), "{error:?}");
     let failed = workspace.qo(&["wait", bad]);
     assert!(
         failed.assert(8).stderr.contains("encrypted with key k1"),
@@ -361,4 +364,26 @@ fn tasks_with_blobs_are_refused() {
         submit.assert(9).stderr.contains("refers to blobs"),
         "{submit:?}"
     );
+}
+
+#[test]
+fn the_input_of_a_schedule_is_encrypted_and_a_command_without_the_key_can_trigger_it() {
+    let workspace = workspace_with_key();
+    let keyed = |words: &[&str]| with_keys(&workspace, "qo.keys", words);
+    let input = format!("\"{SECRET}\"");
+    let add = [
+        "schedule", "add", "nightly", "--every", "1h", "--type", "shout", "--input", &input,
+    ];
+    keyed(&add);
+    // The same again is the same definition.
+    keyed(&add);
+    assert!(keyed(&["schedule", "show", "nightly"]).contains(SECRET));
+    let shown = workspace.qo(&["schedule", "show", "nightly"]);
+    let shown = &shown.assert(0).stdout;
+    assert!(shown.contains("encrypted with key k1"), "{shown}");
+    let id = workspace.qo(&["schedule", "trigger", "nightly"]);
+    let id = id.assert(0).stdout.trim().to_owned();
+    keyed(&["worker", "--exec", "shout=cat", "--max-tasks", "1"]);
+    assert_eq!(keyed(&["wait", &id]).trim(), input);
+    assert!(!store_contains(&workspace, "horse"));
 }

@@ -241,10 +241,9 @@ fn stats_count_by_queue_and_show_paused_queues() {
     let workspace = Workspace::new();
     let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"], serde_json::json!({}));
-    workspace.submit("a");
-    workspace
-        .qo(&["submit", "--type", "b", "--queue", "mail"])
-        .assert(0);
+    let of_type = workspace.submit("a");
+    let mail = workspace.qo(&["submit", "--type", "b", "--queue", "mail"]);
+    let of_queue = mail.assert(0).stdout.trim().to_owned();
     let why = ["pause", "mail", "--reason", "the provider is down"];
     workspace.qo_with(&[("QO_ACTOR", "ada")], &why).assert(0);
     let paused = workspace.qo(&["pause", "--type", "a", "--json"]);
@@ -262,6 +261,17 @@ fn stats_count_by_queue_and_show_paused_queues() {
         (&"ada".into(), &"the provider is down".into())
     );
     assert!(pause["since"].is_string() && stats["pauses"]["types"]["a"]["since"].is_string());
+    // The tasks say what they wait for.
+    for (id, reason) in [
+        (
+            of_queue.as_str(),
+            "waits      queue mail is paused by ada: the provider is down",
+        ),
+        (&of_type, "waits      type a is paused"),
+    ] {
+        let status = workspace.qo(&["status", id]);
+        assert!(status.assert(0).stdout.contains(reason), "{status:?}");
+    }
     let idle = ["worker", "--exec", "a=true", "--exit-when-idle", "1s"];
     workspace.qo(&idle).assert(0);
     let stats = workspace.qo(&["stats", "--json"]).json("stats");
@@ -411,6 +421,12 @@ async fn errors_are_grouped_with_counts_and_types() {
         .qo(&["list", "--json", "--text", "DISK full"])
         .lines("task");
     assert_eq!(found.len(), 1, "{found:#?}");
+    // A search has no index, so the command says what it cost.
+    let searched = workspace.qo(&["list", "--text", "disk full"]);
+    let note = &searched.assert(0).stderr;
+    assert!(note.contains("The search read 5 tasks."), "{searched:#?}");
+    let listed = workspace.qo(&["list"]);
+    assert!(!listed.assert(0).stderr.contains("read"), "{listed:#?}");
     workspace.qo(&["list", "--text", ""]).assert(2);
     let replayed = workspace.qo(&["replay", "--text", "disk", "--dry-run"]);
     assert!(

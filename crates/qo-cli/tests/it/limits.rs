@@ -116,8 +116,14 @@ fn status_says_which_limit_a_task_waits_for() {
 fn bad_limits_are_refused_and_write_nothing() {
     let workspace = Workspace::new();
     for (words, problem) in [
-        (&["set", "a", "--concurrent", "5"][..], "--queue"),
-        (&["set", "a", "--queue", "q"], "--concurrent"),
+        (
+            &["set", "a", "--concurrent", "5"][..],
+            "--queue <QUEUE>|--type <TYPE>|--key <KEY>",
+        ),
+        (
+            &["set", "a", "--queue", "q"],
+            "--concurrent <N>|--starts <N/DURATION>",
+        ),
         (
             &["set", "a", "--queue", "q", "--concurrent", "0"],
             "1..=10000",

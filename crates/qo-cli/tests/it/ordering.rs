@@ -91,3 +91,23 @@ fn lines_have_ordering_keys_and_bad_ones_are_refused() {
     }
     assert_eq!(workspace.qo(&["list", "--json"]).lines("task").len(), 1);
 }
+
+#[test]
+fn bad_keys_and_groups_are_refused_with_a_reason_and_write_nothing() {
+    let workspace = Workspace::new();
+    let long = "k".repeat(257);
+    for (flag, value, reason) in [
+        ("--ordering-key", long.as_str(), "ordering key"),
+        ("--ordering-key", "", "ordering key"),
+        ("--limit-key", "", "limit key"),
+        ("--limit-key", "a b", "limit key"),
+        ("--group", "", "group"),
+    ] {
+        let result = workspace.qo(&["submit", "--type", "sync", flag, value]);
+        let text = &result.assert(2).stderr;
+        assert!(text.contains(reason), "{flag}: {text}");
+    }
+    assert!(workspace.qo(&["list", "--json"]).lines("task").is_empty());
+    let longest = "k".repeat(256);
+    submit(&workspace, &["--ordering-key", &longest]);
+}

@@ -104,7 +104,7 @@ fn bad_input_is_refused_with_a_reason() {
         (&["--every", "1m", "--overlap", "never"], "expected allow"),
         (&["--at", "2020-01-01T00:00:00Z"], "never fires"),
         (&["--every", "1m", "--input", "{"], "--input"),
-        (&[], "--cron"),
+        (&[], "--cron <LINE>|--every <DURATION>|--at <TIME>"),
     ] {
         let base = ["schedule", "add", "a", "--type", "t"];
         let words: Vec<&str> = base.iter().chain(words).copied().collect();

@@ -79,7 +79,7 @@ fn bad_input_is_refused_with_a_reason() {
     for (words, reason) in [
         (&["--idempotency-hold", "sometimes"][..], "expected kept"),
         (&["--on-conflict", "fight"], "expected keep"),
-        (&["--on-conflict", "postpone"], "available_at"),
+        (&["--on-conflict", "postpone"], "--delay or --at"),
     ] {
         let words: Vec<&str> = KEY.iter().chain(words).copied().collect();
         let result = workspace.qo(&words);

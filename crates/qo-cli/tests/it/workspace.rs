@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use qo::{Connect, Queue};
+use qo_testkit::program_under_test;
 use serde_json::Value;
 
 use crate::schema;
@@ -50,7 +51,7 @@ impl Workspace {
 
     /// The command in this directory. It inherits only `PATH` from the environment.
     pub(crate) fn bare(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
+        let mut command = Command::new(program_under_test(env!("CARGO_BIN_EXE_qo")));
         command
             .args(words)
             .current_dir(self.path())

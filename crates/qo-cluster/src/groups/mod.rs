@@ -32,14 +32,14 @@ use qo_store::StoreClient;
 use qo_store::runtime::Runtime;
 use tokio::net::TcpListener;
 
-use crate::blocking::{BlockingPool, TokioPool};
+use crate::blocking::{BlockingPool, Threads};
 use crate::config::{ClusterConfig, Member};
 use crate::error::ClusterError;
 use crate::identity::{self, DataLock, group_directory};
 use crate::log::DiskFiles;
 use crate::network::{GroupService, GroupTransport, Service, TcpServer, TcpTransport, Transport};
 use crate::node::{ClusterNode, NodeParts};
-use crate::rows::SqliteRows;
+use crate::rows::{self, SqliteRows};
 use crate::runtime::enter;
 use crate::status::{ClusterStatus, GroupStatus, LogLine};
 
@@ -134,7 +134,8 @@ impl NodeGroups {
                 let own = of_group(&opening, group);
                 std::fs::create_dir_all(&own.data)?;
                 let files = DiskFiles::open(&own.data.join("log"))?;
-                disks.push((files, SqliteRows::open(&own.data)?));
+                let rows = SqliteRows::open(&own.data, own.share(rows::CACHE_BYTES))?;
+                disks.push((files, rows));
             }
             Ok::<_, ClusterError>((lock, disks))
         });
@@ -143,7 +144,7 @@ impl NodeGroups {
             .map_err(|error| ClusterError::Stopped(error.to_string()))??;
         let transport: Arc<dyn Transport> =
             Arc::new(TcpTransport::new(&config, Arc::clone(&runtime)));
-        let pool: Arc<dyn BlockingPool> = Arc::new(TokioPool);
+        let pool: Arc<dyn BlockingPool> = Arc::new(Threads);
         let parts = disks.into_iter().map(|(files, rows)| NodeParts {
             files: Arc::new(files),
             rows: Arc::new(rows),

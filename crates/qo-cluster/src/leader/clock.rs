@@ -53,6 +53,17 @@ impl LeaderClock {
         }
     }
 
+    /// The clock of a leader whose barrier is applied now. The barrier was given the time of `self`, which came from what the node had applied
+    /// when it was elected. Entries of the previous leader may have been applied since then, with later times.
+    pub(super) fn continue_from(&self, applied: &AppliedPoint) -> Self {
+        let continued = Self::start(&self.runtime, applied);
+        let elapsed = continued.started_at.saturating_sub(self.started_at);
+        Self {
+            start: continued.start.max(self.start.plus_millis(millis(elapsed))),
+            ..continued
+        }
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         let elapsed = self.runtime.monotonic().saturating_sub(self.started_at);
         self.start.plus_millis(millis(elapsed))
@@ -79,6 +90,49 @@ impl LeaderClock {
         };
         for _ in 0..CONFIRMATIONS {
             clock.observe_exact(moment, moment, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qo_store::runtime::TokioRuntime;
+
+    use super::*;
+
+    fn applied(runtime: &Arc<dyn Runtime>, time: Timestamp) -> AppliedPoint {
+        AppliedPoint {
+            index: Some(1),
+            epoch: 1,
+            number: 0,
+            time,
+            at: runtime.monotonic(),
+        }
+    }
+
+    #[test]
+    fn entries_that_were_applied_late_raise_the_clock() {
+        let runtime = TokioRuntime::shared();
+        let wall = runtime.now();
+        let old = wall.minus_millis(6_000);
+        let elected = LeaderClock::start(&runtime, &applied(&runtime, old));
+        assert!(elected.now() < old.plus_millis(2_000));
+        let late = wall.plus_millis(3_000);
+        let leading = elected.continue_from(&applied(&runtime, late));
+        assert!(leading.now() >= late);
+        assert!(leading.now() < late.plus_millis(2_000));
+    }
+
+    #[test]
+    fn the_clock_does_not_fall_behind_the_barrier() {
+        let runtime = TokioRuntime::shared();
+        let wall = runtime.now();
+        let elected = LeaderClock::start(&runtime, &applied(&runtime, wall.plus_millis(5_000)));
+        let barrier = elected.now();
+        // Whatever the node has applied.
+        for time in [Timestamp::MIN, wall.minus_millis(5_000), barrier] {
+            let leading = elected.continue_from(&applied(&runtime, time));
+            assert!(leading.now() >= barrier);
         }
     }
 }

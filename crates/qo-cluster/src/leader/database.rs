@@ -74,6 +74,15 @@ impl RowReader {
         let rows = Arc::clone(&self.rows);
         blocking::run(&self.pool, move || rows.get(&key)).await
     }
+
+    /// The rows with these keys, read by one job.
+    async fn rows(&self, keys: Vec<Bytes>) -> io::Result<Vec<Option<Row>>> {
+        let rows = Arc::clone(&self.rows);
+        blocking::run(&self.pool, move || {
+            keys.iter().map(|key| rows.get(key)).collect()
+        })
+        .await
+    }
 }
 
 #[async_trait]
@@ -84,6 +93,11 @@ impl RowDatabase for ClusterRows {
 
     async fn get(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
         self.reader.row(key).await.map_err(|error| disk(&error))
+    }
+
+    async fn get_many(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Row>>, EngineError> {
+        let rows = self.reader.rows(keys).await;
+        rows.map_err(|error| disk(&error))
     }
 
     async fn scan(

@@ -134,11 +134,7 @@ async fn load(node: &Arc<NodeShared>) -> Result<BrokerEngine, EngineError> {
         runtime.monotonic(),
         objects,
         Arc::clone(runtime),
-        RowsConfig {
-            state: node.config.broker.clone(),
-            retention: node.config.retention,
-            cleanup_interval: NEVER,
-        },
+        RowsConfig::new(node.config.broker.clone(), node.config.retention, NEVER),
     )
     .await
 }

@@ -90,7 +90,7 @@ async fn watch_lead(node: &NodeShared, lost: &watch::Sender<bool>) {
 /// Takes over and serves. Returns when the engine has ended.
 async fn serve(node: &Arc<NodeShared>, lost: watch::Receiver<bool>) -> Result<(), EngineError> {
     let runtime = &node.runtime;
-    let clock = LeaderClock::start(runtime, &node.applied.borrow());
+    let elected = LeaderClock::start(runtime, &node.applied.borrow());
     // The barrier is not of any epoch.
     let taking = Proposer::start(
         node.raft.clone(),
@@ -100,7 +100,9 @@ async fn serve(node: &Arc<NodeShared>, lost: watch::Receiver<bool>) -> Result<()
         0,
     );
     let began = runtime.monotonic();
-    let barrier = taking.propose(Proposal::barrier(clock.now())).await?;
+    let barrier = taking.propose(Proposal::barrier(elected.now())).await?;
+    // Everything that earlier leaders wrote is applied now, with their times.
+    let clock = elected.continue_from(&node.applied.borrow());
     let proposer = Proposer::start(
         node.raft.clone(),
         runtime,
@@ -141,11 +143,7 @@ async fn serve(node: &Arc<NodeShared>, lost: watch::Receiver<bool>) -> Result<()
         began,
         client,
         Arc::clone(runtime),
-        RowsConfig {
-            state: broker,
-            retention: node.config.retention,
-            cleanup_interval: node.config.cleanup_interval,
-        },
+        RowsConfig::new(broker, node.config.retention, node.config.cleanup_interval),
     )
     .await?;
     tracing::info!(

@@ -49,6 +49,9 @@ use crate::raft_types::{Entry, LogId, TypeConfig, Vote, entry_bytes, get_entry};
 /// How many bytes of entries are read at once: for one message to another node, or to be applied together.
 const READ_BYTES: usize = 4 * 1024 * 1024;
 
+/// How many bytes of entries the logs of a node keep in memory together, besides those that are not written yet.
+pub(crate) const CACHE_BYTES: usize = 64 * 1024 * 1024;
+
 /// What all handles of the log share.
 pub(crate) struct LogShared {
     files: Arc<dyn LogFiles>,
@@ -58,6 +61,7 @@ pub(crate) struct LogShared {
     durable: Mutex<Durable>,
     full: DiskFull,
     last_sync_us: AtomicU64,
+    cache_bytes: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -126,11 +130,12 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Reads the log, and starts the task that writes it.
+    /// Reads the log, and starts the task that writes it. So many bytes of the newest entries stay in memory.
     pub async fn open(
         files: Arc<dyn LogFiles>,
         runtime: Arc<dyn Runtime>,
         segment_bytes: u64,
+        cache_bytes: usize,
     ) -> io::Result<Self> {
         let state = recovery::recover(files.as_ref()).await?;
         let durable = Durable {
@@ -145,6 +150,7 @@ impl LogStore {
             durable: Mutex::new(durable),
             full: DiskFull::default(),
             last_sync_us: AtomicU64::new(0),
+            cache_bytes,
         });
         let (requests, receiver) = mpsc::unbounded_channel();
         let writing = writer::run(Arc::clone(&shared), receiver, segment_bytes);

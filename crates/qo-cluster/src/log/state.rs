@@ -5,9 +5,6 @@ use std::collections::VecDeque;
 use super::frame::{EntryPlace, SegmentName};
 use crate::raft_types::{Entry, LogId, Vote};
 
-/// How many bytes of entries stay in memory, besides those that are not written yet.
-const CACHE_BYTES: usize = 64 * 1024 * 1024;
-
 /// Where an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryLocation {
@@ -119,10 +116,10 @@ impl LogState {
         }
     }
 
-    /// Lets the oldest written entries leave the memory if there are too many.
-    pub(super) fn evict(&mut self) {
+    /// Lets the oldest written entries leave the memory, until those in memory have at most so many bytes.
+    pub(super) fn evict(&mut self, cache_bytes: usize) {
         self.evicted_below = self.evicted_below.max(self.first_slot());
-        while self.cached_bytes > CACHE_BYTES {
+        while self.cached_bytes > cache_bytes {
             let index = self.evicted_below;
             let Some(slot) = self.slot_mut(index) else {
                 return;

@@ -127,7 +127,7 @@ async fn write(log: &LogShared, records: &[Record], segment_bytes: u64) -> io::R
         active.bytes += length;
         active.last_index = active.last_index.max(last_index);
     }
-    state.evict();
+    state.evict(log.cache_bytes);
     drop(state);
     log.record_sync(took);
     Ok(())

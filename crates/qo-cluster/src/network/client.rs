@@ -19,6 +19,7 @@ use super::{Transport, TransportError};
 use crate::blocking::{self, BlockingPool};
 use crate::codec::DecodeError;
 use crate::config::Member;
+use crate::log_bound::Transfers;
 use crate::machine::{Snapshot, SnapshotData};
 use crate::raft_types::{TypeConfig, Vote};
 
@@ -34,6 +35,7 @@ pub(crate) struct NetworkFactory {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pool: Arc<dyn BlockingPool>,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) transfers: Transfers,
 }
 
 impl RaftNetworkFactory<TypeConfig> for NetworkFactory {
@@ -48,6 +50,7 @@ impl RaftNetworkFactory<TypeConfig> for NetworkFactory {
             transport: Arc::clone(&self.transport),
             pool: Arc::clone(&self.pool),
             runtime: Arc::clone(&self.runtime),
+            transfers: self.transfers.clone(),
         }
     }
 }
@@ -58,6 +61,7 @@ pub(crate) struct NodeClient {
     transport: Arc<dyn Transport>,
     pool: Arc<dyn BlockingPool>,
     runtime: Arc<dyn Runtime>,
+    transfers: Transfers,
 }
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -88,6 +92,8 @@ impl NodeClient {
             let error = DecodeError("a received snapshot cannot be sent".to_owned());
             return Err(unreadable(&error));
         };
+        let last = snapshot.meta.last_log_id.map_or(0, |last| last.index);
+        let sending = self.transfers.begin(self.target.node, last);
         let transfer = self.runtime.random();
         let begun = self.call(wire::snapshot_begin(transfer), PART_LIMIT);
         wire::open_response(begun.await?).map_err(|error| unreadable(&error))?;
@@ -119,7 +125,10 @@ impl NodeClient {
                 ended => break ended?,
             }
         };
-        wire::read_snapshot_response(ended).map_err(|error| unreadable(&error))
+        let response = wire::read_snapshot_response(ended);
+        let response = response.map_err(|error| unreadable(&error))?;
+        sending.finish();
+        Ok(response)
     }
 }
 

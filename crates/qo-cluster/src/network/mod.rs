@@ -25,6 +25,7 @@ pub(crate) use tcp::{TcpServer, TcpTransport};
 
 /// Why a request has no response.
 #[derive(Debug, Clone, Error)]
+#[non_exhaustive]
 pub enum TransportError {
     /// The node cannot be reached. Trying again at once is useless.
     #[error("node {node} at {address} cannot be reached: {reason}")]

@@ -277,10 +277,11 @@ impl Inner {
 
 impl RowStore for CollectedRows {
     fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
-        // While the lock is held, a frozen layer may be written below, but not be dropped. So a reader never misses it.
-        let layers = self.0.read();
-        match layers.find(key) {
-            Some(row) => Ok(row.clone()),
+        let collected = self.0.read().find(key).cloned();
+        match collected {
+            Some(row) => Ok(row),
+            // The lock is not held while the disk is read, so that entries can be applied. No row is missed: when the lock was held, no
+            // layer had the row, so its state was the one below. What is written below since then is only newer.
             None => self.0.below.get(key),
         }
     }
@@ -289,6 +290,7 @@ impl RowStore for CollectedRows {
         if is_empty(start, end) {
             return Ok(Vec::new());
         }
+        // While the lock is held, a frozen layer may be written below, but not be dropped. So a reader never misses it.
         let layers = self.0.read();
         let mut above = Above::new(&layers, start, end);
         let mut found = Vec::new();
@@ -378,9 +380,11 @@ impl RowStage for CollectedStage {
         self.stage.add(rows)
     }
 
-    fn install(self: Box<Self>) -> io::Result<()> {
+    fn install(&mut self) -> io::Result<()> {
         // Nobody may write an older layer into the new rows.
         let _writing = self.rows.0.begin()?;
+        // The longest part, during which rows can be read.
+        self.stage.prepare()?;
         let mut layers = self.rows.0.change();
         self.stage.install()?;
         *layers = Layers::default();

@@ -237,3 +237,65 @@ fn closed_rows_are_written_once_more_and_never_again() {
     collected.close().unwrap();
     assert_eq!(position_in(disk.get(APPLIED).unwrap()), 1);
 }
+
+/// Rows whose reads wait until they are released.
+struct SlowRows {
+    rows: MemoryRows,
+    begun: std::sync::Barrier,
+    released: std::sync::Barrier,
+}
+
+impl RowStore for SlowRows {
+    fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
+        self.begun.wait();
+        self.released.wait();
+        self.rows.get(key)
+    }
+
+    fn page(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Row>> {
+        self.rows.page(start, end, limit)
+    }
+
+    fn has_expired(&self, before: Timestamp) -> io::Result<bool> {
+        self.rows.has_expired(before)
+    }
+
+    fn write(&self, changes: &[RowChange]) -> io::Result<()> {
+        self.rows.write(changes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.rows.sync()
+    }
+
+    fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>> {
+        self.rows.snapshot()
+    }
+
+    fn stage(&self) -> io::Result<Box<dyn RowStage>> {
+        self.rows.stage()
+    }
+}
+
+/// A reader that waits for the disk does not keep entries from being applied, and finds a row that is written below meanwhile.
+#[test]
+fn a_read_of_the_disk_delays_no_change() {
+    let slow = Arc::new(SlowRows {
+        rows: MemoryRows::default(),
+        begun: std::sync::Barrier::new(2),
+        released: std::sync::Barrier::new(2),
+    });
+    let collected = CollectedRows::new(Arc::clone(&slow) as _, 1_000_000);
+    let reader = collected.clone();
+    let reading = std::thread::spawn(move || reader.get(b"k1"));
+    slow.begun.wait();
+    let row = RowWrite::put(Bytes::from_static(b"k1"), Bytes::from_static(b"new"));
+    let is_collected = collected.collect(&[RowChange::Write(row), position(1)]);
+    if is_collected {
+        collected.sync().unwrap();
+    }
+    slow.released.wait();
+    let found = reading.join().unwrap().unwrap();
+    assert!(is_collected, "the reader held the lock");
+    assert_eq!(found.unwrap().value, "new");
+}

@@ -44,7 +44,7 @@ impl MemoryRows {
         inner.rows = inner.synced.clone();
     }
 
-    /// Lets writes and syncs fail because there is no room, or succeed again.
+    /// Lets writes, syncs and installations fail because there is no room, or succeed again.
     pub fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
@@ -159,15 +159,17 @@ struct MemoryStage {
 
 impl RowStage for MemoryStage {
     fn add(&mut self, rows: Vec<Row>) -> io::Result<()> {
+        self.target.lock().check_room()?;
         let keyed = rows.into_iter().map(|row| (row.key.clone(), row));
         self.rows.extend(keyed);
         Ok(())
     }
 
-    fn install(self: Box<Self>) -> io::Result<()> {
+    fn install(&mut self) -> io::Result<()> {
         let mut inner = self.target.lock();
-        inner.synced = self.rows.clone();
-        inner.rows = self.rows;
+        inner.check_room()?;
+        inner.rows = std::mem::take(&mut self.rows);
+        inner.synced = inner.rows.clone();
         Ok(())
     }
 }

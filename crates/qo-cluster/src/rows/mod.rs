@@ -19,7 +19,7 @@ use qo_core::Timestamp;
 pub(crate) use collected::CollectedRows;
 #[cfg(any(test, feature = "test-util"))]
 pub use memory::MemoryRows;
-pub(crate) use sqlite::SqliteRows;
+pub(crate) use sqlite::{CACHE_BYTES, SqliteRows};
 
 /// The key of the row that says what is applied. No row of the queue begins with this byte.
 pub(crate) const APPLIED: &[u8] = b"\0applied";
@@ -76,8 +76,14 @@ pub trait RowStage: Send {
     /// Adds rows.
     fn add(&mut self, rows: Vec<Row>) -> io::Result<()>;
 
-    /// Replaces the rows in use by these, which survive a crash from then on. A crash before that leaves the rows as they were.
-    fn install(self: Box<Self>) -> io::Result<()>;
+    /// Prepares the installation, as far as that is possible while the rows in use are read. [`install`](Self::install) does what is missing.
+    fn prepare(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Replaces the rows in use by these, which survive a crash from then on. A crash before that leaves the rows as they were. If it fails
+    /// because the disk is full, it can be called again. Once it has succeeded, the stage is empty and must not be used any more.
+    fn install(&mut self) -> io::Result<()>;
 }
 
 /// The rows of one kind, in pages.

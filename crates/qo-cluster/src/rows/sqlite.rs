@@ -22,6 +22,10 @@ use super::{RowChange, RowSnapshot, RowStage, RowStore};
 use crate::log::sync_directory;
 
 const RECEIVING: &str = "rows-receiving.db";
+/// How much of their files the writers of a node keep in memory together.
+pub(crate) const CACHE_BYTES: usize = 32 * 1024 * 1024;
+/// The same for one connection that reads. The operating system has the pages in memory, too.
+const READER_CACHE_BYTES: usize = 2 * 1024 * 1024;
 /// How many connections for reading are kept open.
 const READERS_MAX: usize = 8;
 /// The most rows and the approximate size of a page of a snapshot.
@@ -36,6 +40,8 @@ const SCHEMA: &str = "
 /// Rows in a SQLite file.
 pub(crate) struct SqliteRows {
     directory: PathBuf,
+    /// The cache of the connection that writes.
+    cache_bytes: usize,
     current: Arc<RwLock<Arc<Database>>>,
 }
 
@@ -49,7 +55,7 @@ struct Database {
 
 impl SqliteRows {
     /// Opens the newest file of the directory, and deletes what crashes have left.
-    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn open(directory: &Path, cache_bytes: usize) -> io::Result<Self> {
         let mut numbers = Vec::new();
         for entry in std::fs::read_dir(directory)? {
             let Ok(name) = entry?.file_name().into_string() else {
@@ -66,9 +72,10 @@ impl SqliteRows {
         for number in numbers {
             remove(&path_of(directory, number))?;
         }
-        let database = Database::open(path_of(directory, newest), newest)?;
+        let database = Database::open(path_of(directory, newest), newest, cache_bytes)?;
         Ok(Self {
             directory: directory.to_owned(),
+            cache_bytes,
             current: Arc::new(RwLock::new(Arc::new(database))),
         })
     }
@@ -122,7 +129,7 @@ fn failed(error: &rusqlite::Error) -> io::Error {
     io::Error::new(kind, format!("the database of rows: {error}"))
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, cache_bytes: usize) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.set_prepared_statement_cache_capacity(32);
     // A row larger than a quarter of a page gets pages of its own, and with 4 KiB that would be every task with an input of 1 KiB. A file
@@ -131,16 +138,18 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // The log makes changes durable. SQLite syncs only when it moves its write-ahead log into the file, and when told to.
     connection.pragma_update(None, "synchronous", "normal")?;
-    connection.pragma_update(None, "cache_size", -32_768)?;
+    // A negative number counts KiB.
+    let cache_kib = i64::try_from(cache_bytes / 1024).unwrap_or(i64::MAX);
+    connection.pragma_update(None, "cache_size", -cache_kib)?;
     connection.pragma_update(None, "mmap_size", 256 * 1024 * 1024)?;
     connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
     Ok(connection)
 }
 
 impl Database {
-    fn open(path: PathBuf, number: u64) -> io::Result<Self> {
+    fn open(path: PathBuf, number: u64, cache_bytes: usize) -> io::Result<Self> {
         let open = || -> rusqlite::Result<Connection> {
-            let writer = connect(&path)?;
+            let writer = connect(&path, cache_bytes)?;
             writer.execute_batch(SCHEMA)?;
             Ok(writer)
         };
@@ -156,7 +165,7 @@ impl Database {
     fn reader(&self) -> rusqlite::Result<Connection> {
         match lock(&self.readers).pop() {
             Some(reader) => Ok(reader),
-            None => connect(&self.path),
+            None => connect(&self.path, READER_CACHE_BYTES),
         }
     }
 
@@ -303,7 +312,7 @@ impl RowStore for SqliteRows {
     fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>> {
         let database = self.current();
         let open = || -> rusqlite::Result<Connection> {
-            let reader = connect(&database.path)?;
+            let reader = connect(&database.path, READER_CACHE_BYTES)?;
             // The first read fixes what the transaction sees.
             reader.execute_batch("BEGIN; SELECT 1 FROM rows LIMIT 1;")?;
             Ok(reader)
@@ -319,10 +328,11 @@ impl RowStore for SqliteRows {
     fn stage(&self) -> io::Result<Box<dyn RowStage>> {
         let path = self.directory.join(RECEIVING);
         remove(&path)?;
-        let database = Database::open(path, 0)?;
+        let database = Database::open(path, 0, self.cache_bytes)?;
         Ok(Box::new(SqliteStage {
             database: Some(database),
             directory: self.directory.clone(),
+            cache_bytes: self.cache_bytes,
             current: Arc::clone(&self.current),
         }))
     }
@@ -357,6 +367,7 @@ impl RowSnapshot for SqliteSnapshot {
 struct SqliteStage {
     database: Option<Database>,
     directory: PathBuf,
+    cache_bytes: usize,
     current: Arc<RwLock<Arc<Database>>>,
 }
 
@@ -376,29 +387,37 @@ impl RowStage for SqliteStage {
         add(&mut writer).map_err(|error| failed(&error))
     }
 
-    fn install(mut self: Box<Self>) -> io::Result<()> {
-        let Some(database) = self.database.take() else {
-            return Ok(());
-        };
-        let received = database.path.clone();
-        {
-            // Moves everything into the file and closes it, so that only the file remains.
-            let writer = database
-                .writer
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner);
+    fn prepare(&mut self) -> io::Result<()> {
+        if let Some(database) = &self.database {
+            let writer = lock(&database.writer);
+            // Moves everything into the file, so that only the file remains.
             let checkpoint = writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             checkpoint.map_err(|error| failed(&error))?;
-            drop(database.readers);
-            writer.close().map_err(|(_, error)| failed(&error))?;
         }
-        std::fs::File::open(&received)?.sync_all()?;
+        // Closes it.
+        self.database = None;
+        match std::fs::File::open(self.directory.join(RECEIVING)) {
+            Ok(file) => file.sync_all(),
+            // It has its number already.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn install(&mut self) -> io::Result<()> {
+        self.prepare()?;
+        let received = self.directory.join(RECEIVING);
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let number = current.number + 1;
         let path = path_of(&self.directory, number);
-        std::fs::rename(&received, &path)?;
+        match std::fs::rename(&received, &path) {
+            // An earlier attempt got so far, and found the disk full then.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.exists() => {}
+            renamed => renamed?,
+        }
         sync_directory(&self.directory)?;
-        let previous = std::mem::replace(&mut *current, Arc::new(Database::open(path, number)?));
+        let database = Database::open(path, number, self.cache_bytes)?;
+        let previous = std::mem::replace(&mut *current, Arc::new(database));
         drop(current);
         let path = previous.path.clone();
         drop(previous);
@@ -414,7 +433,7 @@ mod tests {
     #[test]
     fn a_page_has_room_for_several_rows() {
         let directory = tempfile::tempdir().unwrap();
-        let rows = SqliteRows::open(directory.path()).unwrap();
+        let rows = SqliteRows::open(directory.path(), CACHE_BYTES).unwrap();
         let size = |database: &Database| {
             let query = |connection: &Connection| {
                 connection.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0))
@@ -425,6 +444,51 @@ mod tests {
         // Received rows are in a new file.
         rows.stage().unwrap().install().unwrap();
         assert_eq!(size(&rows.current()), 16_384);
+    }
+
+    #[test]
+    fn only_the_connection_that_writes_has_a_large_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let rows = SqliteRows::open(directory.path(), 5 * 1024 * 1024).unwrap();
+        let cache_kib = |connection: &Connection| {
+            let size = connection.query_row("PRAGMA cache_size", [], |row| row.get::<_, i64>(0));
+            -size.unwrap()
+        };
+        for _ in 0..2 {
+            let database = rows.current();
+            assert_eq!(cache_kib(&lock(&database.writer)), 5 * 1024);
+            assert_eq!(cache_kib(&database.reader().unwrap()), 2 * 1024);
+            // The same for a received file.
+            rows.stage().unwrap().install().unwrap();
+        }
+    }
+
+    /// An installation that found the disk full is made again, whatever step it had reached.
+    #[test]
+    fn an_installation_can_be_repeated() {
+        let directory = tempfile::tempdir().unwrap();
+        let rows = SqliteRows::open(directory.path(), CACHE_BYTES).unwrap();
+        for (number, steps) in (2..).zip(0..3) {
+            let key = Bytes::from(format!("k{steps}"));
+            let RowWrite::Put(row) = RowWrite::put(key, Bytes::from_static(b"new")) else {
+                panic!("it is a row");
+            };
+            let mut stage = rows.stage().unwrap();
+            stage.add(vec![row.clone()]).unwrap();
+            if steps > 0 {
+                stage.prepare().unwrap();
+            }
+            if steps > 1 {
+                let received = directory.path().join(RECEIVING);
+                std::fs::rename(received, path_of(directory.path(), number)).unwrap();
+            }
+            stage.install().unwrap();
+            assert_eq!(
+                rows.page(Bound::Unbounded, Bound::Unbounded, 9).unwrap(),
+                [row]
+            );
+            assert_eq!(rows.current().number, number);
+        }
     }
 
     #[test]

@@ -19,4 +19,5 @@ mod members;
 mod objects;
 mod single_node;
 mod strangers;
+mod transfers;
 mod updates;

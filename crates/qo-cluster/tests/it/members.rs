@@ -47,8 +47,15 @@ async fn a_node_that_was_down_for_long_gets_a_snapshot() {
     for number in 0..80 {
         cluster.submit(number).await;
     }
+    let leader = cluster.leader().await;
+    eventually("the log was cut", || {
+        (leader.status().log_first > 50).then_some(())
+    })
+    .await;
     cluster.restart(down).await.unwrap();
     cluster.settled().await;
+    let first = cluster.node(down).status().log_first;
+    assert!(first > 50, "it got no snapshot: its log begins at {first}");
     // It can lead with what it received.
     let old = cluster.leader().await.id();
     cluster.kill(old);

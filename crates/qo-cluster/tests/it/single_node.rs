@@ -12,17 +12,18 @@ use qo_cluster::{
     BlockingPool, ClusterConfig, ClusterNode, LogFiles, Member, MemoryRows, NodeParts, Transport,
     TransportError,
 };
-use qo_core::Json;
+use qo_core::{Json, Timestamp};
 use qo_engine::Engine;
-use qo_store::runtime::{BoxFuture, TokioRuntime};
+use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 
 use crate::cluster::{claim, eventually, request, secret};
 
-/// Files in memory, and whether there is room for more.
+/// Files in memory, whether there is room for more, and whether reads take long.
 #[derive(Default)]
-struct Disk {
+pub(crate) struct Disk {
     files: Mutex<BTreeMap<String, Vec<u8>>>,
     is_full: AtomicBool,
+    is_slow: AtomicBool,
 }
 
 impl Disk {
@@ -40,7 +41,7 @@ impl Disk {
 }
 
 /// The disk as the files of a log.
-struct Files(Arc<Disk>);
+pub(crate) struct Files(pub(crate) Arc<Disk>);
 
 #[async_trait]
 impl LogFiles for Files {
@@ -49,6 +50,9 @@ impl LogFiles for Files {
     }
 
     async fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
+        if self.0.is_slow.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         self.0.with(name, |file| {
             let start = (offset as usize).min(file.len());
             let end = start.saturating_add(length).min(file.len());
@@ -87,7 +91,7 @@ impl LogFiles for Files {
     }
 }
 
-struct Pool;
+pub(crate) struct Pool;
 
 impl BlockingPool for Pool {
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<()> {
@@ -120,6 +124,15 @@ async fn start_with(
     rows: &MemoryRows,
     set: impl FnOnce(&mut ClusterConfig),
 ) -> ClusterNode {
+    start_by(TokioRuntime::shared(), disk, rows, set).await
+}
+
+async fn start_by(
+    runtime: Arc<dyn Runtime>,
+    disk: &Arc<Disk>,
+    rows: &MemoryRows,
+    set: impl FnOnce(&mut ClusterConfig),
+) -> ClusterNode {
     let listen = "127.0.0.1:0".parse().unwrap();
     let mut config = ClusterConfig::new(1, "test", "", listen, secret());
     config.members = vec![Member::new(1, "node1:1", "http://node1")];
@@ -132,7 +145,7 @@ async fn start_with(
         pool: Arc::new(Pool),
         transport: Arc::new(Alone),
     };
-    let node = ClusterNode::start_with(parts, config, TokioRuntime::shared())
+    let node = ClusterNode::start_with(parts, config, runtime)
         .await
         .unwrap();
     eventually("the node serves", || node.is_serving().then_some(())).await;
@@ -268,4 +281,53 @@ async fn a_leader_that_restarts_leads_in_a_new_term() {
         node.shutdown().await;
     }
     assert!(terms[1] > terms[0], "{terms:?}");
+}
+
+/// A machine whose wall clock is behind by 8 s.
+#[derive(Debug)]
+struct Behind(Arc<dyn Runtime>);
+
+impl Runtime for Behind {
+    fn now(&self) -> Timestamp {
+        self.0.now().minus_millis(8_000)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        self.0.sleep(duration)
+    }
+
+    fn spawn(&self, future: BoxFuture<()>) {
+        self.0.spawn(future);
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
+/// A node may be elected before it has applied what it has in its log. Its time must continue from the last entry nevertheless.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_continues_from_entries_that_a_new_leader_applies_late() {
+    let (disk, rows) = (Arc::new(Disk::default()), MemoryRows::default());
+    let node = start(&disk, &rows).await;
+    for number in 0..40 {
+        node.engine().submit(request(number)).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let last = node.engine().submit(request(40)).await.unwrap();
+    node.shutdown().await;
+    drop(node);
+
+    // The rows were never synced, and everything is applied again, slowly.
+    disk.is_slow.store(true, Ordering::SeqCst);
+    let behind = Arc::new(Behind(TokioRuntime::shared()));
+    let node = start_by(behind, &disk, &MemoryRows::default(), |_| ()).await;
+    let next = node.engine().submit(request(41)).await.unwrap();
+    let (last, next) = (last.task.created_at, next.task.created_at);
+    assert!(next >= last, "{next} is before {last}");
+    node.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! Limits: how many tasks may run at once, and how many may start within a time.
+//! Limits: how many tasks may run at once, and how many may start within a time window.
 //!
 //! A limit is a document ([`DocumentKind::Limits`](crate::DocumentKind::Limits)). It applies to the tasks of a queue, the tasks of a type, or
 //! the tasks that were submitted with a limit key; if it names several of these, to the tasks that match all of them. A task may be under
@@ -50,7 +50,7 @@ pub struct Limit {
     /// How many of them may run at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
-    /// How many of them may start within a time.
+    /// How many of them may start within a time window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts: Option<StartLimit>,
     /// Fields of later versions.

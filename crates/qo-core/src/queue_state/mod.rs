@@ -222,6 +222,11 @@ impl QueueState {
         self.ready.oldest_due(queue, now)
     }
 
+    /// The running tasks. Those whose leases end first come first.
+    pub fn running(&self) -> impl Iterator<Item = &Task> {
+        self.leases.iter().filter_map(|(_, id)| self.task(*id))
+    }
+
     /// What a pending task waits behind, if it is not the head of its line.
     pub fn waits_behind(&self, id: TaskId) -> Option<WaitsBehind> {
         let task = self

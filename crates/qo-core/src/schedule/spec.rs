@@ -57,7 +57,7 @@ pub struct ScheduleSpec {
     /// How late a tick may still be fired, after an outage of all processes.
     #[serde(default = "catch_up_default")]
     pub catch_up_ms: u64,
-    /// Each task becomes due up to so much later than its tick. How much follows from its id.
+    /// Each task becomes due up to this much later than its tick. How much follows from its id.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub jitter_ms: u64,
     /// The task to submit.
@@ -403,14 +403,18 @@ mod tests {
             (ScheduleSpec::every_ms(999, template()), "interval"),
             (
                 ScheduleSpec::cron("61 * * * *", template()),
-                "not a cron line",
+                "not a cron line: Number out of bounds; expected five fields",
             ),
             (
                 ScheduleSpec::cron("every day", template()),
-                "not a cron line",
+                "not a cron line: it has 2 fields; expected five",
             ),
-            (ScheduleSpec::cron("* * * *", template()), "not a cron line"),
+            (
+                ScheduleSpec::cron("* * * *", template()),
+                "not a cron line: it has 4 fields",
+            ),
             (ScheduleSpec::cron("", template()), "not a cron line"),
+            (ScheduleSpec::cron("@often", template()), "not a cron line"),
             (ScheduleSpec::cron("*".repeat(300), template()), "cron"),
             (
                 ScheduleSpec {

@@ -7,6 +7,7 @@
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
+use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds};
 
 use super::spec::{InvalidSchedule, ScheduleSpec};
@@ -41,7 +42,7 @@ impl Ticks {
             let parser = CronParser::builder().seconds(Seconds::Optional).build();
             let cron = parser.parse(line).map_err(|error| InvalidSchedule::Cron {
                 line: line.chars().take(64).collect(),
-                problem: error.to_string(),
+                problem: cron_problem(line, &error),
             })?;
             Rule::Cron(Box::new(cron), zone(spec.time_zone.as_deref())?)
         } else if let Some(millis) = spec.every_ms {
@@ -108,6 +109,22 @@ impl Ticks {
             .take(limit)
             .collect()
     }
+}
+
+/// What is wrong with a cron line. The library names neither the fields that it found nor a problem without its own type names.
+fn cron_problem(line: &str, error: &CronError) -> String {
+    let fields = line.split_whitespace().count();
+    if !(5..=7).contains(&fields) && !line.starts_with('@') {
+        let s = if fields == 1 { "" } else { "s" };
+        return format!("it has {fields} field{s}");
+    }
+    let text = match error {
+        CronError::InvalidPattern(text)
+        | CronError::IllegalCharacters(text)
+        | CronError::ComponentError(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.trim_end_matches('.').to_owned()
 }
 
 fn zone(name: Option<&str>) -> Result<Tz, InvalidSchedule> {

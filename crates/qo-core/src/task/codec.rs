@@ -18,13 +18,13 @@ use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 #[non_exhaustive]
 pub enum DecodeError {
     /// It is larger than any record that qo writes.
-    #[error("the record has {size} bytes; at most {RECORD_MAX_BYTES} are read")]
+    #[error("the record has {size} bytes; the limit is {RECORD_MAX_BYTES}")]
     TooLarge {
         /// Its size in bytes.
         size: usize,
     },
     /// It is not the JSON of a task.
-    #[error("the record does not parse: {0}")]
+    #[error("cannot parse the record: {0}")]
     Syntax(String),
     /// A later version of qo wrote it, and this version must not use or change it.
     #[error("the record needs a newer version of qo: {0}")]

@@ -42,7 +42,7 @@ impl Status {
         Self::Archived,
     ];
 
-    /// Whether the task is finished. Only an explicit replay, archive or unarchive changes it then.
+    /// Whether the task is finished. It then changes only on request: replay, redrive, archive, unarchive, or a cancel if it stops its ordering key.
     pub fn is_terminal(self) -> bool {
         !matches!(self, Self::Pending | Self::Running)
     }

@@ -37,7 +37,7 @@ pub enum Rejection {
         status: Status,
     },
     /// The task is not due yet.
-    #[error("the task is not due before {available_at}")]
+    #[error("the task is not due until {available_at}")]
     NotDue {
         /// When it becomes due.
         available_at: Timestamp,
@@ -98,8 +98,8 @@ pub enum Rejection {
         /// The rejected action.
         action: &'static str,
     },
-    /// The task has an ordering key, so its place is in the line of its queue.
-    #[error("cannot {action} a task with an ordering key: its place is in the line of its queue")]
+    /// The task has an ordering key, so its line belongs to its queue.
+    #[error("cannot {action} a task with an ordering key: its line belongs to its queue")]
     InLine {
         /// The rejected action.
         action: &'static str,

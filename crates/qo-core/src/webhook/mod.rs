@@ -157,24 +157,24 @@ impl fmt::Debug for WebhookSecret {
     }
 }
 
-/// Where to send notifications, and about which ends of which tasks.
+/// Where to send notifications, and which outcomes of which tasks to send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
     /// The address: a URL with http or https.
     pub url: String,
-    /// The ends that it is about.
+    /// The outcomes to send.
     #[serde(default = "WebhookEvent::defaults")]
     pub events: Vec<WebhookEvent>,
-    /// The queues that it is about; all if empty.
+    /// The queues whose tasks it applies to; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueName>,
-    /// The types that it is about; all if empty.
+    /// The types that it applies to; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub task_types: Vec<TaskType>,
     /// Signs the notifications. Servers do not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<WebhookSecret>,
-    /// When it was created. It is not about tasks that ended before.
+    /// When it was created. It does not apply to tasks that ended before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Timestamp>,
     /// Fields of later versions.

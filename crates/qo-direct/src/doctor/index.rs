@@ -34,7 +34,7 @@ struct IndexCounts {
 /// The listed entries of one prefix.
 #[derive(Default)]
 pub(super) struct PrefixListing {
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     has_more: bool,
 }
 

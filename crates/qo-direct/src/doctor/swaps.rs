@@ -1,14 +1,16 @@
 //! Finds objects that the store refuses to change.
 //!
-//! Objects that were written while versioning was on for a moment are such objects in Ceph RGW 20: every `If-Match` fails, although
-//! nobody else writes them. Only tasks that nobody processes are checked: those that have been ready for minutes, and those whose lease
-//! expired minutes ago. Each is replaced by its own bytes, which changes nothing in the task. A rescue also checks the records of
-//! idempotency keys and the few objects below `meta/` that are changed by compare-and-swap.
+//! On Ceph RGW 20, these are objects that were written while versioning was briefly on: every `If-Match` fails, although nobody else
+//! writes them. Only what nobody processes is checked: tasks that have been ready for minutes, whose lease expired minutes ago, or that are
+//! scheduled for later, and the records of ordering keys and limits that have not changed for minutes. Each is replaced by its own bytes, which
+//! changes nothing in it. A rescue also checks the records of idempotency keys, and what is changed by compare-and-swap below `meta/`: a few
+//! objects, all documents, and the tokens.
 
 use futures_util::StreamExt;
 use qo_core::OpId;
 use qo_core::keys::{
-    BROKER_KEY, Key, LEASES_PREFIX, QUEUES_KEY, READY_PREFIX, ROSTER_KEY, SIGNAL_KEY, SWEEP_KEY,
+    BROKER_KEY, Key, LATER_PREFIX, LEASES_PREFIX, LINES_PREFIX, QUEUES_KEY, READY_PREFIX,
+    ROSTER_KEY, SIGNAL_KEY, SWEEP_KEY,
 };
 use qo_store::StoreError;
 use serde::Deserialize;
@@ -16,7 +18,7 @@ use serde::Deserialize;
 use super::DoctorRun;
 use super::report::{DoctorCheck, Health};
 
-/// How many tasks are checked per index.
+/// How many objects are checked per prefix.
 const CHECKED_MAX: usize = 50;
 /// The same for a rescue.
 const RESCUE_CHECKED_MAX: usize = 10_000;
@@ -28,6 +30,12 @@ const NAMED_MAX: usize = 10;
 const CONCURRENCY: usize = 8;
 /// Where the records of idempotency keys are.
 const KEYS_PREFIX: &str = "keys";
+/// Where the records of limits are.
+const LIMITS_PREFIX: &str = "limits";
+/// Where the documents are.
+const DOCUMENTS_PREFIX: &str = "meta/settings";
+/// The tokens of the HTTP API.
+const TOKENS_KEY: &str = "meta/tokens.json";
 
 impl DoctorRun<'_> {
     pub(super) async fn swaps(&self) -> DoctorCheck {
@@ -53,7 +61,7 @@ impl DoctorRun<'_> {
             let what = if self.options.rescue {
                 "objects"
             } else {
-                "waiting tasks"
+                "idle objects"
             };
             let summary = format!("none of {checked} {what} refuses a change");
             DoctorCheck::new(NAME, Health::Ok, summary)
@@ -61,7 +69,7 @@ impl DoctorRun<'_> {
             self.rescue(NAME, &refused).await
         } else {
             let summary = format!(
-                "the store refuses every change of {} of {checked} waiting tasks, although nobody else changes them: {}",
+                "the store refuses every change of {} of {checked} idle objects, although nobody else changes them: {}",
                 refused.len(),
                 names(&refused)
             );
@@ -74,20 +82,25 @@ impl DoctorRun<'_> {
             .figure("refused", refused.len())
     }
 
-    /// The objects to check: tasks that should have been processed by now and, for a rescue, other records.
+    /// The objects to check: those that nobody changes now and, for a rescue, other records.
     async fn suspects(&self) -> Result<Vec<String>, StoreError> {
         let overdue_ms = u64::try_from(self.options.overdue_after.as_millis()).unwrap_or(u64::MAX);
-        let overdue = self.client.now().minus_millis(overdue_ms);
+        let now = self.client.now();
+        let (overdue, soon) = (now.minus_millis(overdue_ms), now.plus_millis(overdue_ms));
         let checked_max = if self.options.rescue {
             RESCUE_CHECKED_MAX
         } else {
             CHECKED_MAX
         };
         let mut ids = Vec::new();
-        for prefix in [READY_PREFIX, LEASES_PREFIX] {
+        for prefix in [READY_PREFIX, LATER_PREFIX, LEASES_PREFIX] {
             let listing = self.list_prefix(prefix).await?;
             let found = listing.keys().filter_map(|key| match key {
                 Key::Ready(entry) if entry.available_at < overdue => Some(entry.id),
+                // A task that is due about now may be claimed.
+                Key::Later(entry) if entry.available_at < overdue || entry.available_at > soon => {
+                    Some(entry.id)
+                }
                 Key::Lease { minute, id, .. } if minute < overdue.minute() => Some(id),
                 _ => None,
             });
@@ -97,12 +110,21 @@ impl DoctorRun<'_> {
         ids.dedup();
         let tasks = ids.into_iter().map(|id| Key::Task(id).to_string());
         let mut suspects: Vec<String> = tasks.collect();
+        let mut prefixes = vec![LINES_PREFIX, LIMITS_PREFIX];
         if self.options.rescue {
-            let meta = [BROKER_KEY, QUEUES_KEY, ROSTER_KEY, SIGNAL_KEY, SWEEP_KEY];
+            prefixes.extend([KEYS_PREFIX, DOCUMENTS_PREFIX]);
+            let meta = [
+                BROKER_KEY, QUEUES_KEY, ROSTER_KEY, SIGNAL_KEY, SWEEP_KEY, TOKENS_KEY,
+            ];
             suspects.extend(meta.map(str::to_owned));
-            let listing = self.list_prefix(KEYS_PREFIX).await?;
-            let records = listing.keys().map(|key| key.to_string());
-            suspects.extend(records.take(checked_max));
+        }
+        for prefix in prefixes {
+            let entries = self.list_prefix(prefix).await?.entries.into_iter();
+            // Before a rescue, everything is stopped.
+            let idle = entries
+                .filter(|entry| self.options.rescue || entry.last_modified < overdue)
+                .map(|entry| entry.key);
+            suspects.extend(idle.take(checked_max));
         }
         Ok(suspects)
     }

@@ -1,4 +1,4 @@
-//! Limits: how many tasks run at once, and how many start within a time ([`qo_core::limit`]).
+//! Limits: how many tasks run at once, and how many start within a time window ([`qo_core::limit`]).
 //!
 //! Each limit has one record, changed by compare-and-swap: the attempts that hold its slots, and its recent starts. A claim takes a slot before
 //! it swaps the task, and the process that ends the attempt returns the slot after the swap. So the record never has fewer holders than there

@@ -9,9 +9,9 @@
 //!   tasks of its own: at the end of a backlog, all others are about to finish too.
 //! - **It has not listed for the fallback interval**, because a signal may have been lost.
 //!
-//! Newer tasks that are assigned to others end the wait of a backup and of a thief: the share of a worker is one of all tasks in the index,
-//! so the older ones are assigned again, too. Otherwise every task of a trickle would cost the LISTs of its backups. But a worker that has seen
-//! overdue tasks keeps its time, unless the fleet is large. Their owners are busy, and a busy worker takes only its own tasks, whatever is
+//! A newer batch that is assigned to others ends the wait of a backup or a thief: its workers take their shares of all tasks in the index, the
+//! older ones included. Otherwise every task of a trickle would cost the LISTs of its backups. But a worker that has seen overdue tasks keeps
+//! waiting for its time, unless the fleet is large: the owners of these tasks are busy, and a busy worker takes only its own tasks, whatever is
 //! assigned to it.
 
 use std::time::Duration;

@@ -32,10 +32,9 @@
 //!
 //! A record written less than a minute ago is left to the next pass, because its entry may still be on its way.
 //!
-//! An idle bucket with up to 1,000 tasks costs 1 LIST and 1 PUT every five minutes and 5 LISTs an hour: 8,640 passes a month,
-//! **$0.10 a month** for the whole bucket, and a third of a cent for each further process. Each task that runs costs one GET in its
-//! lifetime: $0.40 per million. A large bucket takes longer instead of costing more: a step covers 4,000 tasks, every 30 s, which is at most
-//! $2.20 a month in requests. 100,000 tasks take 12 minutes, a million two hours.
+//! An idle bucket with up to 1,000 tasks costs 1 LIST and 1 PUT every five minutes and 5 LISTs an hour, and 1 GET a pass for each further
+//! process; `docs/guides/buckets.md` has the price. Each task that runs costs one GET in its lifetime. A large bucket takes longer instead of
+//! costing more: a step covers 4,000 tasks, every 30 s. 100,000 tasks take 12 minutes, a million two hours.
 
 mod cursor;
 mod entries;

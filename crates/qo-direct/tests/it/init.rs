@@ -10,12 +10,13 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult};
 use qo_core::keys::BROKER_KEY;
-use qo_core::{Json, Status};
+use qo_core::task::{OnFailure, OrderingRule};
+use qo_core::{DocumentId, DocumentKind, Json, OpId, Status};
 use qo_direct::{
     DoctorOptions, Health, IndexMode, InitOptions, InitOutcome, InitReport, doctor, init,
 };
 use qo_engine::Engine;
-use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::api::{ClaimRequest, DocumentWrite, SubmitRequest, When};
 use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::StoreError;
 use qo_store::admin::{
@@ -278,6 +279,30 @@ async fn tasks_that_refuse_every_change_are_named() {
     // A client submits while versioning is on for a moment.
     ceph.set_versioning(Versioning::On).await.unwrap();
     let stranded = engine.submit(work()).await.unwrap().task.id;
+    let scheduled = SubmitRequest {
+        available: When::InMillis(3_600_000),
+        ..work()
+    };
+    let scheduled = engine.submit(scheduled).await.unwrap().task.id;
+    let behind_key = SubmitRequest {
+        ordering: Some(OrderingRule {
+            key: "account 7".parse().unwrap(),
+            on_failure: OnFailure::Continue,
+        }),
+        available: When::InMillis(3_600_000),
+        ..work()
+    };
+    engine.submit(behind_key).await.unwrap();
+    let limit = DocumentId {
+        kind: DocumentKind::Limits,
+        name: "stripe".parse().unwrap(),
+    };
+    let body = Json::parse(r#"{"limit_key":"stripe","concurrent":10}"#).unwrap();
+    let write = DocumentWrite::new(limit, None, Some(body), OpId::from_random(1));
+    engine.write_document(write).await.unwrap();
+    let slot = r#"{"limit":"stripe","revision":1,"op_id":"550e8400-e29b-41d4-a716-446655440000"}"#;
+    let slot = Bytes::from(slot);
+    opened.client.put("limits/stripe.json", slot).await.unwrap();
     ceph.set_versioning(Versioning::Suspended).await.unwrap();
     let sound = engine.submit(work()).await.unwrap().task.id;
 
@@ -305,8 +330,16 @@ async fn tasks_that_refuse_every_change_are_named() {
     let report = doctor(&opened.store, &opened.client, runtime, &options).await;
     let swaps = report.check("swaps").unwrap();
     assert_eq!(swaps.health, Health::Failed, "{report}");
-    assert!(swaps.summary.contains(&stranded.to_string()), "{report}");
-    assert_eq!(swaps.figures["refused"], 1, "{report}");
+    for named in [
+        stranded.to_string().as_str(),
+        &scheduled.to_string(),
+        "order/",
+        "limits/stripe.json",
+    ] {
+        assert!(swaps.summary.contains(named), "{named}: {report}");
+    }
+    // The task with the ordering key is the fifth.
+    assert_eq!(swaps.figures["refused"], 5, "{report}");
     assert!(report.to_string().contains("--rescue"), "{report}");
 
     // A rescue is refused while the bucket is in use.
@@ -325,7 +358,8 @@ async fn tasks_that_refuse_every_change_are_named() {
     let report = doctor(&opened.store, &opened.client, runtime, &options).await;
     let swaps = report.check("swaps").unwrap();
     assert_eq!(swaps.health, Health::Ok, "{report}");
-    assert!(swaps.figures["rescued"] >= 1, "{report}");
+    // The document of the limit, too.
+    assert!(swaps.figures["rescued"] >= 6, "{report}");
     let task = engine.cancel(stranded, None).await.unwrap();
     assert_eq!(task.status, Status::Cancelled, "it can be changed again");
 }

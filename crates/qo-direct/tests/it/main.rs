@@ -21,6 +21,7 @@ mod later_versions;
 mod limits;
 mod maintenance;
 mod ordering;
+mod promotion;
 mod purge;
 mod queue_settings;
 mod stores;

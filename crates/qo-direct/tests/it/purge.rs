@@ -12,7 +12,7 @@ use object_store::{
     GetOptions, GetResult, ObjectStore, PutMode, PutOptions, PutPayload, PutResult, Result,
 };
 use qo_core::task::IdempotencyScope;
-use qo_core::{Json, TaskId};
+use qo_core::{Json, Status, TaskId};
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted};
@@ -199,4 +199,43 @@ async fn a_task_that_is_created_late_holds_its_key_no_longer_than_the_keys_recor
     assert_eq!(late.idempotency_until, Some(until));
     let second = bucket.engine().submit(keyed(None)).await.unwrap();
     assert_ne!(second.task.id, late.id, "the window has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_of_later_versions_in_the_record_of_a_key_survive() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let first = engine.submit(keyed(None)).await.unwrap().task.id;
+    let key = bucket.keys("keys").await.remove(0);
+    let written = String::from_utf8(bucket.get(&key).await).unwrap();
+    let with_more = written.replacen('{', r#"{"colour":"blue","#, 1);
+    bucket.put(&key, &with_more).await;
+    run_and_purge(&engine, first).await;
+    let released = String::from_utf8(bucket.get(&key).await).unwrap();
+    assert!(released.contains(r#""colour":"blue""#), "{released}");
+    engine.submit(keyed(None)).await.unwrap();
+    let taken = String::from_utf8(bucket.get(&key).await).unwrap();
+    assert!(taken.contains(r#""colour":"blue""#), "{taken}");
+    assert_ne!(taken, released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_not_purged_while_the_record_of_its_key_cannot_be_read() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let id = engine.submit(keyed(None)).await.unwrap().task.id;
+    let key = bucket.keys("keys").await.remove(0);
+    let written = String::from_utf8(bucket.get(&key).await).unwrap();
+    let unreadable = written.replacen("task_id", "holder", 1);
+    bucket.put(&key, &unreadable).await;
+    let task = claim(&engine).await;
+    complete(&engine, &task).await;
+    let error = engine.purge(id).await.unwrap_err().to_string();
+    assert!(error.contains(&key), "{error}");
+    assert_eq!(engine.get(id).await.unwrap().status, Status::Archived);
+    assert_eq!(bucket.get(&key).await, unreadable.as_bytes());
+    // Once the record is repaired, the purge can be repeated.
+    bucket.put(&key, &written).await;
+    engine.purge(id).await.unwrap();
+    assert!(engine.get(id).await.unwrap_err().is_not_found());
 }

@@ -246,6 +246,8 @@ pub struct TaskPage {
     pub tasks: Vec<Task>,
     /// The cursor of the next page, if there may be one.
     pub next: Option<String>,
+    /// How many tasks were read to find these, if the engine says so. One request reads at most about 10,000.
+    pub examined: Option<u64>,
 }
 
 /// One stored version of a task.
@@ -283,6 +285,8 @@ pub struct QueueStats {
     pub types_by_status: BTreeMap<TaskType, BTreeMap<Status, u64>>,
     /// The earliest due time of the pending tasks that are due.
     pub oldest_due: Option<Timestamp>,
+    /// When the oldest running attempt was claimed. Brokers and clusters look at the 10,000 attempts whose leases end first.
+    pub oldest_claim: Option<Timestamp>,
     /// Whether the queue is paused, so that claims skip it.
     pub paused: bool,
 }
@@ -309,6 +313,11 @@ impl QueueStats {
         ] {
             *sum = sum.saturating_add(count);
         }
+    }
+
+    /// Adds a running attempt that was claimed at this time.
+    pub fn add_claim(&mut self, at: Timestamp) {
+        self.oldest_claim = self.oldest_claim.into_iter().chain([at]).min();
     }
 
     /// Removes one task from the counts.

@@ -1,10 +1,10 @@
-//! Why a pending task waits although it is due.
+//! Why a pending task waits.
 
 use std::fmt;
 
-use qo_core::TaskId;
 use qo_core::limit::LimitWait;
 use qo_core::queue_state::WaitsBehind;
+use qo_core::{Actor, Pause, PauseTarget, Pauses, QueueName, Task, TaskId, TaskType, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// What a pending task waits for, besides its due time and a worker.
@@ -24,9 +24,46 @@ pub enum WaitReason {
     },
     /// A limit has no room.
     Limit(LimitWait),
+    /// Its queue or its type is paused.
+    Paused {
+        /// The queue, if it is the queue that is paused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue: Option<QueueName>,
+        /// Otherwise the type.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task_type: Option<TaskType>,
+        /// Since when.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
+        /// Who paused it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
+        /// Why it was paused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
     /// A reason that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+impl WaitReason {
+    /// The pause that a pending task waits for, if there is one.
+    pub fn of_pause(task: &Task, pauses: &Pauses) -> Option<Self> {
+        let (target, pause) = pauses.stopping(&task.queue, &task.task_type)?;
+        let Pause { since, by, reason } = pause.clone();
+        let (queue, task_type) = match target {
+            PauseTarget::Queue(queue) => (Some(queue), None),
+            PauseTarget::Type(task_type) => (None, Some(task_type)),
+        };
+        Some(Self::Paused {
+            queue,
+            task_type,
+            since,
+            by,
+            note: reason,
+        })
+    }
 }
 
 impl From<WaitsBehind> for WaitReason {
@@ -59,6 +96,23 @@ impl fmt::Display for WaitReason {
                 ),
             },
             Self::Limit(wait) => wait.fmt(f),
+            Self::Paused {
+                queue,
+                task_type,
+                by,
+                note,
+                ..
+            } => {
+                match (queue, task_type) {
+                    (Some(queue), _) => write!(f, "queue {queue} is paused")?,
+                    (None, Some(task_type)) => write!(f, "type {task_type} is paused")?,
+                    (None, None) => f.write_str("it is paused")?,
+                }
+                if let Some(by) = by {
+                    write!(f, " by {by}")?;
+                }
+                note.iter().try_for_each(|note| write!(f, ": {note}"))
+            }
             Self::Unknown => f.write_str("for a reason that this version does not know"),
         }
     }
@@ -93,6 +147,16 @@ mod tests {
             read.to_string(),
             "limit stripe: 9 of 9 started, the next at 2026-01-01T00:00:00.000Z"
         );
+        let paused = r#"{"reason":"paused","queue":"mail","since":"2026-01-01T00:00:00.000Z","by":"ada","note":"the relay is down"}"#;
+        let read: WaitReason = serde_json::from_str(paused).unwrap();
+        assert_eq!(
+            read.to_string(),
+            "queue mail is paused by ada: the relay is down"
+        );
+        assert_eq!(serde_json::to_string(&read).unwrap(), paused);
+        let read: WaitReason =
+            serde_json::from_str(r#"{"reason":"paused","task_type":"send"}"#).unwrap();
+        assert_eq!(read.to_string(), "type send is paused");
     }
 
     #[test]

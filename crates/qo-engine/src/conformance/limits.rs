@@ -1,4 +1,4 @@
-//! Limits: how many tasks run at once, and start within a time.
+//! Limits: how many tasks run at once, and start within a time window.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,6 +30,19 @@ async fn set_limit(ctx: &TestContext<'_>, number: usize, body: &str) -> bool {
         Err(EngineError::BadRequest(reason)) if reason.contains("partitioned") => false,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Changes the first limit, or removes it.
+async fn change_limit(ctx: &TestContext<'_>, body: Option<&str>) {
+    let id = limit_id(ctx, 1);
+    let known = ctx
+        .engine
+        .documents(&DocumentQuery::one(&id))
+        .await
+        .unwrap();
+    let op = ctx.harness.runtime().new_op_id();
+    let write = DocumentWrite::new(id, Some(known[0].version), body.map(json), op);
+    ctx.engine.write_document(write).await.unwrap();
 }
 
 /// A limit of the check's queue.
@@ -118,6 +131,26 @@ pub(super) async fn runs_no_more_tasks_than_a_limit_allows(ctx: &TestContext<'_>
         }
     }
     assert_eq!(done, ids.len());
+}
+
+pub(super) async fn follows_a_changed_limit(ctx: &TestContext<'_>) {
+    let concurrent = |max: u32| of_queue(ctx, &format!(r#""concurrent":{max}"#));
+    if !set_limit(ctx, 1, &concurrent(2)).await {
+        return;
+    }
+    submit_many(ctx, ctx.submit_request(), 6).await;
+    let mut running = claim_exactly(ctx, 2).await;
+    // A lower limit ends no attempt, and none starts in the place of one that ends.
+    change_limit(ctx, Some(&concurrent(1))).await;
+    complete(ctx, &running.remove(0)).await;
+    ctx.assert_nothing_to_claim().await;
+    change_limit(ctx, Some(&concurrent(3))).await;
+    running.extend(claim_exactly(ctx, 2).await);
+    change_limit(ctx, None).await;
+    running.extend(claim_exactly(ctx, 2).await);
+    for task in &running {
+        complete(ctx, task).await;
+    }
 }
 
 pub(super) async fn passes_over_tasks_that_wait_for_a_limit(ctx: &TestContext<'_>) {

@@ -186,6 +186,7 @@ const CHECKS: &[(&str, Check)] = checks![
     ordering::lets_a_replayed_task_join_at_the_end,
     ordering::orders_concurrent_workers,
     limits::runs_no_more_tasks_than_a_limit_allows,
+    limits::follows_a_changed_limit,
     limits::passes_over_tasks_that_wait_for_a_limit,
     limits::returns_a_slot_however_the_attempt_ends,
     limits::returns_the_slot_of_a_dead_worker,

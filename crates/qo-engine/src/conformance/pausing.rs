@@ -3,6 +3,7 @@
 use qo_core::{Actor, PauseNote, PauseTarget, TaskType};
 
 use super::context::TestContext;
+use crate::api::WaitReason;
 use crate::error::EngineError;
 
 pub(super) async fn skips_a_paused_queue(ctx: &TestContext<'_>) {
@@ -16,6 +17,14 @@ pub(super) async fn skips_a_paused_queue(ctx: &TestContext<'_>) {
         let error = engine.claim(&ctx.claim_request(1)).await.unwrap_err();
         let (queues, types) = (vec![ctx.queue.clone()], vec![]);
         assert_eq!(error, EngineError::QueuePaused { queues, types });
+        let reason = engine.waits_for(&task).await.unwrap();
+        let Some(WaitReason::Paused {
+            queue: Some(queue), ..
+        }) = &reason
+        else {
+            panic!("a task of a paused queue waits for {reason:?}");
+        };
+        assert_eq!(*queue, ctx.queue);
     }
     let mut all_queues = ctx.claim_request(1);
     all_queues.queues.push("never-used".parse().unwrap());
@@ -28,6 +37,7 @@ pub(super) async fn skips_a_paused_queue(ctx: &TestContext<'_>) {
 
     ctx.engine.resume(&ctx.queue).await.unwrap();
     ctx.engine.resume(&ctx.queue).await.unwrap();
+    assert_eq!(ctx.engine.waits_for(&task).await.unwrap(), None);
     let (claimed, _) = ctx.claim_one().await;
     assert_eq!(claimed.id, task.id);
     let stats = ctx.engine.stats().await.unwrap();
@@ -69,6 +79,10 @@ pub(super) async fn skips_a_paused_type(ctx: &TestContext<'_>) {
         assert_eq!(pause.reason.as_deref(), Some("the provider is slow"));
         assert_eq!(pause.by.as_ref().map(Actor::as_str), Some("ada@laptop"));
         assert!(pause.since.is_some());
+        let reason = engine.waits_for(&stopped).await.unwrap();
+        let text = reason.map(|reason| reason.to_string());
+        let expected = format!("type {paused} is paused by ada@laptop: the provider is slow");
+        assert_eq!(text, Some(expected));
         let stats = engine.stats().await.unwrap();
         assert_eq!(stats.pauses.get(&target), Some(pause));
         assert!(!stats.queues[&ctx.queue].paused);

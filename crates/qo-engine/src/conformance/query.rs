@@ -33,6 +33,9 @@ async fn list(ctx: &TestContext<'_>, filter: &TaskFilter, limit: usize) -> Vec<T
             "a page has at most `limit` tasks"
         );
         assert!(page.tasks.iter().all(|task| filter.matches(task)));
+        // Which of them were read to find these is up to the engine.
+        let examined = page.examined.expect("the engine says what the page cost");
+        assert!(examined >= page.tasks.len() as u64, "{examined}");
         tasks.extend(page.tasks);
         match page.next {
             Some(next) => cursor = Some(next),
@@ -325,7 +328,7 @@ pub(super) async fn rejects_an_invalid_cursor(ctx: &TestContext<'_>) {
 
 pub(super) async fn counts_tasks(ctx: &TestContext<'_>) {
     ctx.completed().await;
-    let (_running, _) = ctx.running().await;
+    let (running, _) = ctx.running().await;
     let oldest = ctx.submit_one().await;
     ctx.submit(SubmitRequest {
         task_type: name(&format!("{}-b", ctx.task_type)),
@@ -366,6 +369,8 @@ pub(super) async fn counts_tasks(ctx: &TestContext<'_>) {
     }
     assert_eq!(queue.types_by_status.len(), queue.types.len());
     assert_eq!(queue.oldest_due, Some(oldest.available_at));
+    assert!(running.started_at.is_some());
+    assert_eq!(queue.oldest_claim, running.started_at);
     assert!(!queue.paused);
 }
 

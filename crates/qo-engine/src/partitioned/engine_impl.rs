@@ -175,20 +175,20 @@ impl Engine for PartitionedEngine {
         if write.id.kind == DocumentKind::Queues {
             // Each partition would have to know them, and only all together know how many tasks wait.
             return Err(EngineError::BadRequest(
-                "a queue that is divided over several engines has no queue settings".to_owned(),
+                "a partitioned queue, such as a cluster with several groups (--groups), cannot have queue settings".to_owned(),
             ));
         }
         write.validate()?;
         if write.id.kind == DocumentKind::Limits && write.body.is_some() {
             // The partitions count on their own.
             return Err(EngineError::BadRequest(
-                "a partitioned queue cannot have limits".to_owned(),
+                "a partitioned queue, such as a cluster with several groups (--groups), cannot have limits".to_owned(),
             ));
         }
         if write.id.kind == DocumentKind::Webhooks && write.body.is_some() {
             // Each partition would have to know them.
             return Err(EngineError::BadRequest(
-                "a partitioned queue cannot have webhooks".to_owned(),
+                "a partitioned queue, such as a cluster with several groups (--groups), cannot have webhooks".to_owned(),
             ));
         }
         self.partition(0).write_document(write).await

@@ -58,11 +58,13 @@ impl PartitionedEngine {
         }
         let mut cursor = Cursor::parse(query.cursor, self.partitions.len())?;
         let mut tasks = Vec::new();
+        let mut examined = Some(0);
         loop {
             let engine = self.partition(cursor.partition);
             let rest = limit - tasks.len();
             let part = TaskQuery::first(query.filter, rest).at(cursor.within.as_deref());
             let page = engine.list(part).await?;
+            examined = examined.zip(page.examined).map(|(sum, more)| sum + more);
             tasks.extend(page.tasks);
             if let Some(next) = page.next {
                 // A page that is not full although there may be more has read as much as one request should.
@@ -73,14 +75,22 @@ impl PartitionedEngine {
                     within: None,
                 };
                 if cursor.partition == self.partitions.len() {
-                    return Ok(TaskPage { tasks, next: None });
+                    return Ok(TaskPage {
+                        tasks,
+                        next: None,
+                        examined,
+                    });
                 }
                 if tasks.len() < limit {
                     continue;
                 }
             }
             let next = Some(cursor.text());
-            return Ok(TaskPage { tasks, next });
+            return Ok(TaskPage {
+                tasks,
+                next,
+                examined,
+            });
         }
     }
 
@@ -91,6 +101,7 @@ impl PartitionedEngine {
         let pages = try_join_all(lists.map(|engine| engine.list(query))).await?;
         let mut tasks = Vec::new();
         let mut reached = None;
+        let examined = pages.iter().map(|page| page.examined).sum();
         for page in pages {
             tasks.extend(page.tasks);
             if let Some(next) = page.next {
@@ -110,6 +121,7 @@ impl PartitionedEngine {
         Ok(TaskPage {
             tasks,
             next: reached.map(|place| order.cursor(place)),
+            examined,
         })
     }
 
@@ -147,6 +159,7 @@ fn add(sum: &mut QueueStats, part: QueueStats) {
         }
     }
     sum.oldest_due = sum.oldest_due.into_iter().chain(part.oldest_due).min();
+    sum.oldest_claim = sum.oldest_claim.into_iter().chain(part.oldest_claim).min();
     sum.paused |= part.paused;
 }
 

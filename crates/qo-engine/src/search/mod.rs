@@ -8,7 +8,7 @@
 //!
 //! | field | value | several values, `-` |
 //! | --- | --- | --- |
-//! | `type`, `queue`, `tag`, `worker` | a name, or the beginning of one with a star: `mail*` | both |
+//! | `type`, `queue`, `tag`, `worker` | a name, or a prefix and a star: `mail*` | both |
 //! | `status` | `pending`, `running`, `completed`, `failed`, `cancelled`, `archived`, `due`, `scheduled` | both |
 //! | `id` | the beginning of an id; also without `id:` | neither |
 //! | `shard` | a hexadecimal digit | neither |

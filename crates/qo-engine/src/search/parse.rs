@@ -258,7 +258,7 @@ fn patterns(part: &Part<'_>, field: Field) -> Result<Vec<Pattern>, InvalidTaskSe
             Some((beginning, "")) if !beginning.is_empty() => Pattern::Starts(beginning.to_owned()),
             Some(_) => {
                 return invalid(format!(
-                    "{name} is not supported: a star stands for the end of a name, as in mail*"
+                    "{name} is not supported: a star is allowed only at the end of a name, as in mail*"
                 ));
             }
         };

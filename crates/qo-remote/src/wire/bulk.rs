@@ -210,7 +210,7 @@ pub struct BulkResponse {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum BulkState {
-    /// It is at work.
+    /// It is running.
     Running,
     /// It has reached all tasks.
     Finished,
@@ -251,6 +251,6 @@ pub struct BulkJobResponse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BulkJobsResponse {
-    /// Those that are at work, and the last hundred that have ended.
+    /// Those that are running, and the last hundred that have ended.
     pub operations: Vec<BulkJobResponse>,
 }

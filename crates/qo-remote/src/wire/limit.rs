@@ -31,7 +31,7 @@ pub struct LimitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10_000))]
     pub concurrent: Option<u32>,
-    /// How many of them may start within a time.
+    /// How many of them may start within a time window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts: Option<StartLimitBody>,
 }
@@ -119,7 +119,7 @@ pub mod forms {
         pub limit_key: Option<String>,
         /// How many tasks may run at once.
         pub concurrent: Option<u32>,
-        /// How many tasks may start within a time.
+        /// How many tasks may start within a time window.
         pub starts: Option<StartLimitBody>,
         /// When it was last changed.
         #[schema(value_type = schema::Time)]

@@ -299,6 +299,9 @@ pub struct PageResponse {
     /// What was sorted, if the list is sorted by a column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sorted: Option<SortedAmong>,
+    /// How many tasks the server read to find these. A search reads at most about 10,000 per page, and `next` continues it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examined: Option<u64>,
 }
 
 /// What a list that is sorted by a column was sorted among.
@@ -317,6 +320,7 @@ impl From<TaskPage> for PageResponse {
             tasks: page.tasks,
             next: page.next,
             sorted: None,
+            examined: page.examined,
         }
     }
 }
@@ -326,6 +330,7 @@ impl From<PageResponse> for TaskPage {
         Self {
             tasks: page.tasks,
             next: page.next,
+            examined: page.examined,
         }
     }
 }
@@ -421,6 +426,10 @@ pub struct QueueStatsEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub oldest_due: Option<Timestamp>,
+    /// When the oldest running attempt was claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
+    pub oldest_claim: Option<Timestamp>,
     /// Whether the queue is paused, so that its tasks cannot be claimed.
     pub paused: bool,
 }
@@ -433,6 +442,7 @@ impl From<Stats> for StatsResponse {
                 types: queue.types,
                 types_by_status: queue.types_by_status,
                 oldest_due: queue.oldest_due,
+                oldest_claim: queue.oldest_claim,
                 paused: queue.paused,
             };
             (name, stats)
@@ -456,6 +466,7 @@ impl From<StatsResponse> for Stats {
             counts.types = queue.types;
             counts.types_by_status = queue.types_by_status;
             counts.oldest_due = queue.oldest_due;
+            counts.oldest_claim = queue.oldest_claim;
             counts.paused = queue.paused;
         }
         stats

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use qo_core::extra::Extra;
 use qo_core::{FairnessGroup, QueueSettings};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +22,7 @@ pub struct QueueSettingsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 316_224_000))]
     pub retention_seconds: Option<u64>,
-    /// How long a task may wait after it became due, in milliseconds. Then it fails. For ever by default.
+    /// How long a task may wait after it became due, in milliseconds. Then it fails. Forever by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 31_536_000_000_u64))]
     pub max_wait_ms: Option<u64>,
@@ -40,15 +39,14 @@ pub struct QueueSettingsBody {
 impl QueueSettingsBody {
     /// Converts to the core's settings.
     pub fn into_settings(self) -> QueueSettings {
-        QueueSettings {
-            max_retries: self.max_retries,
-            timeout_seconds: self.timeout_seconds,
-            retention_seconds: self.retention_seconds,
-            max_wait_ms: self.max_wait_ms,
-            max_waiting: self.max_waiting,
-            group_weights: self.group_weights,
-            extra: Extra::NONE,
-        }
+        let mut settings = QueueSettings::NONE;
+        settings.max_retries = self.max_retries;
+        settings.timeout_seconds = self.timeout_seconds;
+        settings.retention_seconds = self.retention_seconds;
+        settings.max_wait_ms = self.max_wait_ms;
+        settings.max_waiting = self.max_waiting;
+        settings.group_weights = self.group_weights;
+        settings
     }
 }
 

@@ -58,7 +58,7 @@ pub struct ScheduleBody {
         schema(minimum = 60_000, maximum = 31_536_000_000_u64)
     )]
     pub catch_up_ms: Option<u64>,
-    /// Each task becomes due up to so much later than its tick; 0 by default.
+    /// Each task becomes due up to this much later than its tick; 0 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub jitter_ms: Option<u64>,

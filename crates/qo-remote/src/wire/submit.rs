@@ -54,11 +54,11 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 3_162_240_000_000_u64))]
     pub delay_ms: Option<u64>,
-    /// The time from which the task must not be started any more.
+    /// The time from which the task may no longer start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub expires_at: Option<Timestamp>,
-    /// The number of milliseconds after which the task must not be started any more.
+    /// The number of milliseconds after which the task may no longer start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 3_162_240_000_000_u64))]
     pub expires_in_ms: Option<u64>,

@@ -9,7 +9,7 @@ use super::bounded;
 #[cfg(feature = "openapi")]
 use super::schema;
 
-/// Where to send notifications, and about which ends of which tasks.
+/// Where to send notifications, and which outcomes of which tasks to send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -23,11 +23,11 @@ pub struct WebhookBody {
         )
     )]
     pub url: String,
-    /// The ends that it is about: `completed`, `failed`, `cancelled`. By default the first two.
+    /// The outcomes to send: `completed`, `failed`, `cancelled`. By default the first two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<forms::WebhookEventForm>>, min_items = 1, max_items = 16))]
     pub events: Option<Vec<WebhookEvent>>,
-    /// The queues that it is about; by default all.
+    /// The queues whose tasks it applies to; by default all.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -35,7 +35,7 @@ pub struct WebhookBody {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Name>, max_items = 64))]
     pub queues: Vec<QueueName>,
-    /// The types that it is about; by default all.
+    /// The types that it applies to; by default all.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -117,15 +117,15 @@ pub mod forms {
         pub name: String,
         /// The address.
         pub url: String,
-        /// The ends that it is about.
+        /// The outcomes to send.
         pub events: Vec<WebhookEventForm>,
-        /// The queues that it is about; absent if all.
+        /// The queues whose tasks it applies to; absent if all.
         #[schema(value_type = Option<Vec<schema::Name>>)]
         pub queues: Option<Vec<String>>,
-        /// The types that it is about; absent if all.
+        /// The types that it applies to; absent if all.
         #[schema(value_type = Option<Vec<schema::Name>>)]
         pub task_types: Option<Vec<String>>,
-        /// When it was created. It is not about tasks that ended before.
+        /// When it was created. It does not apply to tasks that ended before.
         #[schema(value_type = Option<schema::Time>)]
         pub created_at: Option<String>,
         /// When it was last changed.

@@ -233,6 +233,16 @@ fn write_stats(text: &mut PrometheusText, stats: &Stats, now: Timestamp) {
         let labels = [("queue", name.as_str())];
         text.sample("qo_queue_oldest_due_seconds", &labels, age.as_secs_f64());
     }
+    text.gauge(
+        "qo_queue_oldest_claim_seconds",
+        "How long the oldest running attempt of the queue has been running; 0 if none is.",
+    );
+    for (name, queue) in &stats.queues {
+        let claimed = queue.oldest_claim;
+        let age = claimed.map_or(Duration::ZERO, |at| now.since(at));
+        let labels = [("queue", name.as_str())];
+        text.sample("qo_queue_oldest_claim_seconds", &labels, age.as_secs_f64());
+    }
     text.gauge("qo_queue_paused", "Whether the queue is paused.");
     for (name, queue) in &stats.queues {
         let labels = [("queue", name.as_str())];

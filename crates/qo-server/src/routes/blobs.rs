@@ -20,6 +20,7 @@ use qo_remote::wire::{
 };
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::{OptionalBody, PathParam, QueryParams};
 use crate::response::{ApiError, ApiResult, json, json_with_status};
 
@@ -317,8 +318,10 @@ pub(crate) async fn list(
 pub(crate) async fn delete(
     State(app): State<App>,
     PathParam(address): PathParam<BlobAddress>,
+    author: Author,
 ) -> ApiResult {
     let deleted = blobs(&app)?.delete(address).await?;
+    author.log("delete blob", &address);
     json(&BlobDeleted { deleted })
 }
 
@@ -331,6 +334,7 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn collect(
     State(app): State<App>,
+    author: Author,
     OptionalBody(body): OptionalBody<BlobGcBody>,
 ) -> ApiResult {
     let grace_ms = match body.grace_seconds {
@@ -338,7 +342,11 @@ pub(crate) async fn collect(
         None => gc::GRACE_DEFAULT_MS,
     };
     let options = GcOptions::new(grace_ms, body.dry_run);
-    json(&blobs(&app)?.gc(app.engine(), &options).await?)
+    let report = blobs(&app)?.gc(app.engine(), &options).await?;
+    if !body.dry_run {
+        author.log("collect blobs", &"blobs that no task refers to");
+    }
+    json(&report)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub(crate) async fn bulk(
 
 /// List bulk operations in the background
 ///
-/// Those that are at work, and the last hundred that have ended, the newest first.
+/// Those that are running, and the last hundred that have ended, the newest first.
 #[utoipa::path(
     get, path = "/v1/bulk", tag = "operate", operation_id = "bulk_list",
     responses((status = 200, description = "The operations", body = BulkJobsResponse))

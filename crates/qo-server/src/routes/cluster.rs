@@ -7,6 +7,7 @@ use qo_remote::wire::Condition;
 use qo_remote::wire::cluster::{LOG_MAX, LogQuery, MemberBody};
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::{JsonBody, PathParam, QueryParams};
 use crate::cluster::{ClusterChange, ClusterControl, ClusterFailure};
 use crate::response::{ApiError, ApiResult, json, no_content};
@@ -39,8 +40,16 @@ impl From<ClusterFailure> for ApiError {
     }
 }
 
-async fn change(app: &App, change: ClusterChange) -> ApiResult {
+/// Carries out a change, and then logs it.
+async fn change(
+    app: &App,
+    author: &Author,
+    operation: &str,
+    target: String,
+    change: ClusterChange,
+) -> ApiResult {
     cluster(app)?.change(change).await?;
+    author.log(operation, &target);
     Ok(no_content())
 }
 
@@ -82,11 +91,13 @@ pub(crate) async fn log(
 pub(crate) async fn add(
     State(app): State<App>,
     PathParam(node): PathParam<u64>,
+    author: Author,
     JsonBody(member): JsonBody<MemberBody>,
 ) -> ApiResult {
     member.check().map_err(ApiError::bad_request)?;
     let MemberBody { address, url } = member;
-    change(&app, ClusterChange::Add { node, address, url }).await
+    let add = ClusterChange::Add { node, address, url };
+    change(&app, &author, "add cluster node", node.to_string(), add).await
 }
 
 /// Let a node of the cluster vote
@@ -95,8 +106,20 @@ pub(crate) async fn add(
     params(("node" = u64, Path, description = "The number of the node")),
     responses((status = 204, description = "The node votes"))
 )]
-pub(crate) async fn promote(State(app): State<App>, PathParam(node): PathParam<u64>) -> ApiResult {
-    change(&app, ClusterChange::Promote(node)).await
+pub(crate) async fn promote(
+    State(app): State<App>,
+    PathParam(node): PathParam<u64>,
+    author: Author,
+) -> ApiResult {
+    let promote = ClusterChange::Promote(node);
+    change(
+        &app,
+        &author,
+        "promote cluster node",
+        node.to_string(),
+        promote,
+    )
+    .await
 }
 
 /// Remove a node from the cluster
@@ -105,8 +128,20 @@ pub(crate) async fn promote(State(app): State<App>, PathParam(node): PathParam<u
     params(("node" = u64, Path, description = "The number of the node")),
     responses((status = 204, description = "The node is no longer a member"))
 )]
-pub(crate) async fn remove(State(app): State<App>, PathParam(node): PathParam<u64>) -> ApiResult {
-    change(&app, ClusterChange::Remove(node)).await
+pub(crate) async fn remove(
+    State(app): State<App>,
+    PathParam(node): PathParam<u64>,
+    author: Author,
+) -> ApiResult {
+    let remove = ClusterChange::Remove(node);
+    change(
+        &app,
+        &author,
+        "remove cluster node",
+        node.to_string(),
+        remove,
+    )
+    .await
 }
 
 /// Make a snapshot of this node
@@ -116,6 +151,14 @@ pub(crate) async fn remove(State(app): State<App>, PathParam(node): PathParam<u6
     post, path = "/v1/cluster/snapshot", tag = "operate", operation_id = "cluster_snapshot",
     responses((status = 204, description = "The snapshot is being made"))
 )]
-pub(crate) async fn snapshot(State(app): State<App>) -> ApiResult {
-    change(&app, ClusterChange::Snapshot).await
+pub(crate) async fn snapshot(State(app): State<App>, author: Author) -> ApiResult {
+    let target = "this node".to_owned();
+    change(
+        &app,
+        &author,
+        "make snapshot",
+        target,
+        ClusterChange::Snapshot,
+    )
+    .await
 }

@@ -55,6 +55,7 @@ pub(crate) async fn list(
     let (mut tasks, mut selected) = (Vec::new(), Vec::new());
     let mut next = query.cursor;
     let (mut bytes, mut listed) = (0, 0);
+    let mut examined = Some(0);
     // The first part shows how large the tasks are, and so how many more fit into a page.
     let mut count = limit.min(FIRST_TASKS);
     loop {
@@ -63,6 +64,7 @@ pub(crate) async fn list(
         let is_full = part.tasks.len() >= count;
         listed += part.tasks.len();
         next = part.next;
+        examined = examined.zip(part.examined).map(|(sum, more)| sum + more);
         let part_max = match &fields {
             None => {
                 let part = part.tasks.into_iter().map(Task::without_logs);
@@ -93,6 +95,7 @@ pub(crate) async fn list(
             tasks: selected,
             next,
             sorted: None,
+            examined,
         };
         return room.json(bytes, &page);
     }
@@ -100,6 +103,7 @@ pub(crate) async fn list(
         tasks,
         next,
         sorted: None,
+        examined,
     };
     room.json(bytes, &page)
 }
@@ -131,6 +135,7 @@ fn sorted_page(
                 tasks,
                 next,
                 sorted,
+                examined: None,
             };
             room.json(bytes, &page)
         }
@@ -140,6 +145,7 @@ fn sorted_page(
                 tasks: selected.collect::<Result<_, _>>()?,
                 next,
                 sorted,
+                examined: None,
             };
             room.json(bytes, &page)
         }
@@ -154,6 +160,8 @@ struct SelectedPage {
     next: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sorted: Option<SortedAmong>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    examined: Option<u64>,
 }
 
 /// A page of tasks, or of their selected fields. An empty page is both, so one of them is not excluded by the other.
@@ -188,4 +196,6 @@ pub(crate) struct SelectedPageForm {
     next: Option<String>,
     /// What was sorted, if the list is sorted by a column.
     sorted: Option<SortedAmong>,
+    /// How many tasks the server read to find these.
+    examined: Option<u64>,
 }

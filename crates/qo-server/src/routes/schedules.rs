@@ -43,7 +43,7 @@ document_route!(
 document_route!(
     /// Define a schedule
     ///
-    /// Adds the schedule, or replaces the definition of the one with this name. The ticks of a new definition begin now. If the definition is
+    /// Adds the schedule, or replaces the definition of the one with this name. A new definition applies from now on. If the definition is
     /// the same, nothing changes.
     put schedules by DocumentName, "define schedule", [
         path = "/v1/schedules/{name}", tag = "schedules", operation_id = "put_schedule", request_body = ScheduleBody,

@@ -422,7 +422,7 @@ struct Events {
 
 /// Read what a pending task waits for
 ///
-/// Besides its due time and a worker: another task with the same ordering key, or a limit without room.
+/// Besides its due time and a worker: another task with the same ordering key, a limit without room, or a pause of its queue or type.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/waits_for", tag = "tasks", operation_id = "waits_for",
     params(("id" = schema::Id, Path, description = "The task")),

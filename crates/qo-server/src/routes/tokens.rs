@@ -6,6 +6,7 @@ use axum::extract::State;
 use qo_remote::wire::{Condition, TokenBody, TokenInfo};
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::{JsonBody, PathParam};
 use crate::response::{ApiError, ApiResult, json, no_content};
 use crate::tokens::{Scope, TokenError, TokenLimits, TokenRecord, TokenStore};
@@ -70,6 +71,7 @@ pub(crate) async fn list(State(app): State<App>) -> ApiResult {
 pub(crate) async fn create(
     State(app): State<App>,
     PathParam(id): PathParam<String>,
+    author: Author,
     JsonBody(body): JsonBody<TokenBody>,
 ) -> ApiResult {
     let store = store(&app)?;
@@ -87,6 +89,7 @@ pub(crate) async fn create(
         .register(&id, &body.name, &scopes, limits, sha256, valid_for)
         .await?;
     app.guard.forget();
+    author.log("create token", &id);
     Ok(no_content())
 }
 
@@ -96,8 +99,13 @@ pub(crate) async fn create(
     params(("token" = String, Path, description = "The id of the token")),
     responses((status = 204, description = "The token is revoked. Servers reject it within seconds"))
 )]
-pub(crate) async fn revoke(State(app): State<App>, PathParam(id): PathParam<String>) -> ApiResult {
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    PathParam(id): PathParam<String>,
+    author: Author,
+) -> ApiResult {
     store(&app)?.revoke(&id).await?;
     app.guard.forget();
+    author.log("revoke token", &id);
     Ok(no_content())
 }

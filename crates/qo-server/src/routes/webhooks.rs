@@ -42,7 +42,7 @@ document_route!(
 document_route!(
     /// Remove a webhook
     ///
-    /// Waiting notifications are not sent any more.
+    /// Waiting notifications are no longer sent.
     remove webhooks by DocumentName, "remove webhook", [
         path = "/v1/webhooks/{name}", tag = "webhooks", operation_id = "remove_webhook",
         params(("name" = schema::Name, Path, description = "The webhook")),

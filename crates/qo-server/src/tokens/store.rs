@@ -37,7 +37,7 @@ pub enum TokenError {
     Store(#[from] StoreError),
     /// The stored object cannot be read.
     #[error(
-        "cannot read meta/tokens.json: {0}; all requests are rejected until it is repaired or deleted"
+        "cannot read meta/tokens.json: {0}; all requests are rejected until it is repaired, or replaced by `{{}}`"
     )]
     Unreadable(String),
     /// There are too many tokens.
@@ -56,7 +56,7 @@ pub enum TokenError {
     #[error("another token has this id; create the token again")]
     IdTaken,
     /// There is no such token.
-    #[error("token {id} does not exist; `list` shows all tokens")]
+    #[error("token {id} does not exist; `qo token list` shows all tokens")]
     NotFound {
         /// The requested id.
         id: String,

@@ -1,10 +1,13 @@
 //! Lists with selected fields, compressed responses, and bulk operations in steps.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
+use qo::{DirectConfig, Engine, Json, SubmitRequest};
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, api, config, serve};
+use crate::support::{TestServer, api, config, engine_on, memory, serve, serve_engine, slate_on};
 
 async fn submit_many(server: &TestServer, count: usize, input_bytes: usize) -> Vec<String> {
     let input = "x".repeat(input_bytes);
@@ -342,4 +345,51 @@ async fn searches_have_alternatives_exclusions_beginnings_and_times() {
         ))
         .await;
     assert_eq!(task["status"], "cancelled");
+}
+
+/// There is no index of texts. A request reads a bounded number of tasks, says how many, and the next one continues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_for_a_rare_text_continues_from_page_to_page() {
+    const OTHERS: usize = 10_200;
+    const EXAMINED_MAX: u64 = 10_000;
+    for mode in ["direct", "slate"] {
+        let store = memory();
+        let engine: Arc<dyn Engine> = match mode {
+            "direct" => Arc::new(engine_on(&store, DirectConfig::local())),
+            _ => Arc::new(slate_on(&store).await),
+        };
+        // The oldest task is found last.
+        let rare = Json::from_value(&"a needle").unwrap();
+        let rare = SubmitRequest::new("t".parse().unwrap(), rare);
+        let rare = engine.submit(rare).await.unwrap().task.id.to_string();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        for _ in 0..OTHERS.div_ceil(1_000) {
+            let hay = SubmitRequest::new("t".parse().unwrap(), Json::null());
+            for result in engine.submit_many(vec![hay; 1_000]).await {
+                result.unwrap();
+            }
+        }
+        let server = serve_engine(store, engine, config()).await;
+        let mut path = "/v1/tasks?text=needle".to_owned();
+        let mut pages: Vec<u64> = Vec::new();
+        let found = loop {
+            let (status, page) = server.reply(api("GET", path)).await;
+            assert_eq!(status, 200, "{mode}: {page}");
+            pages.push(page["examined"].as_u64().unwrap());
+            let tasks = page["tasks"].as_array().unwrap();
+            if !tasks.is_empty() {
+                break tasks.clone();
+            }
+            assert!(pages.len() < 20, "{mode}: {pages:?}");
+            let next = page["next"].as_str().unwrap();
+            path = format!("/v1/tasks?text=needle&cursor={next}");
+        };
+        assert_eq!((found.len(), &found[0]["id"]), (1, &json!(rare)), "{mode}");
+        assert!(pages.len() > 1, "{mode}: {pages:?}");
+        assert!(pages.iter().all(|examined| *examined <= EXAMINED_MAX));
+        assert!(
+            pages.iter().sum::<u64>() > EXAMINED_MAX,
+            "{mode}: {pages:?}"
+        );
+    }
 }

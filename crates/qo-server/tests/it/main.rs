@@ -9,6 +9,7 @@
 )]
 
 mod access;
+mod audit;
 mod blobs;
 mod bodies;
 mod claims;

@@ -1,8 +1,47 @@
 //! Schedules over HTTP, and the documents behind them.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{DirectConfig, Engine, Timestamp};
 use serde_json::json;
 
-use crate::support::{api, config, serve};
+use crate::support::{WAIT_MAX, api, config, engine_on, memory, serve, serve_engine, slate_on};
+
+/// A server fires the schedules of its queue, without a worker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_fires_each_tick_once() {
+    for mode in ["direct", "slate"] {
+        let store = memory();
+        let engine: Arc<dyn Engine> = match mode {
+            "direct" => Arc::new(engine_on(&store, DirectConfig::local())),
+            _ => Arc::new(slate_on(&store).await),
+        };
+        let server = serve_engine(store, engine, config()).await;
+        let body = json!({ "every_ms": 1_000, "task": { "task_type": "report" } });
+        let put = api("PUT", "/v1/schedules/often").json(&body);
+        let (status, schedule) = server.reply(put).await;
+        assert_eq!(status, 200, "{schedule}");
+        let first: Timestamp = schedule["next"].as_str().unwrap().parse().unwrap();
+        let deadline = tokio::time::Instant::now() + WAIT_MAX;
+        let runs = loop {
+            let (_, shown) = server.reply(api("GET", "/v1/schedules/often")).await;
+            let runs = shown["recent"].as_array().unwrap().clone();
+            if runs.len() >= 2 {
+                break runs;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{mode}: {shown}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        for (run, expected) in runs.iter().zip([first, first.plus_millis(1_000)]) {
+            assert_eq!(run["tick"], expected.to_string(), "{mode}: {runs:?}");
+            let id = run["task"].as_str().unwrap();
+            let (status, task) = server.reply(api("GET", format!("/v1/tasks/{id}"))).await;
+            assert_eq!((status, &task["task_type"]), (200, &json!("report")));
+            assert_eq!(task["tags"], json!(["schedule:often"]), "{mode}");
+        }
+    }
+}
 
 #[tokio::test]
 async fn a_schedule_is_defined_shown_changed_and_removed() {

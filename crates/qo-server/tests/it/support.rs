@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use qo::blob::Blobs;
 use qo::{BrokerEngine, DirectConfig, DirectEngine, Engine, JsonConfig, Queue};
+use qo_broker::SlateConfig;
 use qo_fixtures::{TestStore, client_of};
 use qo_server::{Server, ServerConfig};
 use qo_store::client::ClientConfig;
@@ -46,6 +47,19 @@ pub(crate) fn json_on(store: &Store) -> BrokerEngine {
         ClientConfig::default(),
         JsonConfig::local(),
     )
+}
+
+/// A broker on SlateDB on a store.
+pub(crate) async fn slate_on(store: &Store) -> BrokerEngine {
+    BrokerEngine::slate(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioRuntime::shared(),
+        ClientConfig::default(),
+        SlateConfig::default(),
+    )
+    .await
+    .unwrap()
 }
 
 pub(crate) fn config() -> ServerConfig {

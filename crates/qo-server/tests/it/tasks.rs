@@ -451,12 +451,22 @@ async fn tasks_with_one_ordering_key_run_in_order() {
     let (status, cancelled) = server.reply(api("POST", format!("{path}/cancel"))).await;
     assert_eq!((status, &cancelled["status"]), (200, &json!("cancelled")));
     assert_eq!(id(&claimed(&server).await), id(&second));
+    let (_, before) = server.reply(api("GET", "/v1/tasks")).await;
     for bad in [
         json!({"task_type": "t", "ordering_key": ""}),
+        json!({"task_type": "t", "ordering_key": "k".repeat(257)}),
+        json!({"task_type": "t", "ordering_key": "k\n"}),
+        json!({"task_type": "t", "limit_key": ""}),
+        json!({"task_type": "t", "limit_key": "k".repeat(65)}),
+        json!({"task_type": "t", "fairness_group": ""}),
         json!({"task_type": "t", "ordering_on_failure": "stop"}),
         json!({"task_type": "t", "ordering_key": "k", "ordering_on_failure": "maybe"}),
     ] {
         let (status, answer) = server.reply(api("POST", "/v1/tasks").json(&bad)).await;
         assert_eq!(status, 400, "{answer}");
     }
+    let longest = json!({"task_type": "t", "ordering_key": "k".repeat(256)});
+    let (_, after) = server.reply(api("GET", "/v1/tasks")).await;
+    assert_eq!(after["tasks"], before["tasks"], "nothing was written");
+    submitted(&server, longest).await;
 }

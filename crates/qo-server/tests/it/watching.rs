@@ -3,11 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::{BrokerEngine, ClaimRequest, DirectConfig, Engine};
-use qo_broker::SlateConfig;
-use qo_store::Store;
-use qo_store::client::ClientConfig;
-use qo_store::runtime::TokioRuntime;
+use qo::{ClaimRequest, DirectConfig, Engine};
 use qo_store::wrap::CountingStore;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -17,19 +13,8 @@ use qo_server::ActivityStore;
 
 use crate::support::{
     TestServer, WAIT_MAX, api, config, engine_on, json_on, memory, serve_engine, serve_store,
+    slate_on,
 };
-
-async fn slate_on(store: &Store) -> BrokerEngine {
-    BrokerEngine::slate(
-        Arc::clone(&store.objects),
-        Arc::clone(&store.clock),
-        TokioRuntime::shared(),
-        ClientConfig::default(),
-        SlateConfig::default(),
-    )
-    .await
-    .unwrap()
-}
 
 /// The value of a sample with its labels.
 fn sample(text: &str, name: &str) -> f64 {
@@ -343,4 +328,43 @@ async fn counters_survive_a_restart() {
     // Another server has counters of its own.
     let other = serve_as("other:7777").await;
     assert_eq!(completed(&other).await, [(0, 0, false); 3]);
+}
+
+/// A handler that hangs renews its lease, so only the age of its attempt shows it.
+#[tokio::test]
+async fn the_age_of_the_oldest_attempt_is_exported() {
+    for mode in ["direct", "json"] {
+        let store = memory();
+        let engine: Arc<dyn Engine> = match mode {
+            "direct" => Arc::new(engine_on(&store, DirectConfig::local())),
+            _ => Arc::new(json_on(&store)),
+        };
+        let mut config = config();
+        config.stats_max_age = Duration::ZERO;
+        let server = serve_engine(store, engine, config).await;
+        let age = async || {
+            let text = server.send(api("GET", "/metrics")).await.text().await;
+            let text = text.unwrap();
+            let sample = "qo_queue_oldest_claim_seconds{queue=\"q\"} ";
+            let age = text.lines().find_map(|line| line.strip_prefix(sample));
+            age.unwrap().parse::<f64>().unwrap()
+        };
+        let body = json!({"task_type": "mail", "queue": "q"});
+        server.reply(api("POST", "/v1/tasks").json(&body)).await;
+        assert!(age().await.abs() < f64::EPSILON, "{mode}: none is running");
+        let claim = json!({"worker_id": "w", "queues": ["q"], "wait_ms": 20_000});
+        let (_, claimed) = server.reply(api("POST", "/v1/claim").json(&claim)).await;
+        let task = &claimed["tasks"][0];
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+        let lease = json!({ "lease_id": task["lease_id"] });
+        let renew = api("POST", format!("{path}/renew")).json(&lease);
+        assert_eq!(server.reply(renew).await.0, 200, "{mode}");
+        let running = age().await;
+        assert!((1.0..60.0).contains(&running), "{mode}: {running}");
+        let complete = api("POST", format!("{path}/complete")).json(&lease);
+        assert_eq!(server.reply(complete).await.0, 200, "{mode}");
+        assert!(age().await.abs() < f64::EPSILON, "{mode}: it has ended");
+        server.engine.close().await;
+    }
 }

@@ -324,19 +324,19 @@ mod tests {
         for (url, text) in [
             (
                 "",
-                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
+                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:",
             ),
             (
                 "bucket",
-                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
+                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:",
             ),
             (
                 "/a:b",
-                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
+                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:",
             ),
             (
                 "redis://u:secret@h",
-                "unknown store scheme \"redis\": use one of memory:, sqlite:, s3:, gs:, az:",
+                "unknown store scheme \"redis\": use one of memory:, sqlite:, s3:, gs:, az:, http:, https:, cluster:, mdns:",
             ),
             (
                 "s3://",

@@ -16,18 +16,20 @@ use crate::sqlite::SqliteOpenError;
 pub enum OpenError {
     /// The text has no scheme.
     #[error(
-        "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER"
+        "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:"
     )]
     NotAUrl,
     /// The scheme is unknown.
-    #[error("unknown store scheme {scheme:?}: use one of memory:, sqlite:, s3:, gs:, az:")]
+    #[error(
+        "unknown store scheme {scheme:?}: use one of memory:, sqlite:, s3:, gs:, az:, http:, https:, cluster:, mdns:"
+    )]
     UnknownScheme {
         /// The scheme of the URL.
         scheme: String,
     },
     /// This build of qo lacks support for the scheme.
     #[error(
-        "this build does not support {scheme}: stores: enable the Cargo feature {feature:?} of qo"
+        "this build does not support {scheme} stores; enable the Cargo feature {feature:?} of qo"
     )]
     MissingFeature {
         /// The scheme of the URL.

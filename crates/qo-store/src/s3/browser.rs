@@ -223,21 +223,20 @@ const LISTED: [&str; 6] = [
     "workers/*",
     "meta/settings/*",
 ];
-/// What it only reads: payloads, and what is used of limits.
-const READ: [&str; 2] = ["data/*", "limits/*"];
-/// What it reads, and changes to operate the queue: tasks, workers, the paused queues, and the schedules.
-const CHANGED: [&str; 4] = [
+/// What it only reads: payloads, what is used of limits, the lines of ordering keys, and the settings of limits and queues. The kinds of
+/// settings with six letters are these two, which one pattern covers because the length of a policy is limited. Webhooks are listed, but
+/// never read: they contain URLs and secrets.
+const READ: [&str; 4] = ["data/*", "limits/*", "order/*", "meta/settings/??????/*"];
+/// What it reads, and changes to operate the queue: tasks, workers, the paused queues, the schedules, and the signal for workers.
+const CHANGED: [&str; 5] = [
     "tasks/*",
     "workers/*",
     "meta/queues.json",
-    "meta/settings/*",
+    "meta/settings/schedules/*",
+    "meta/signal.json",
 ];
-/// What it creates and deletes: entries of pending tasks in the indexes.
-const INDEXED: [&str; 2] = ["ready/*", "later/*"];
-/// What it only writes: the signal for workers.
-const WRITTEN: [&str; 1] = ["meta/signal.json"];
-/// What it only deletes: entries of running tasks in the index.
-const DELETED: [&str; 1] = ["leases/*"];
+/// What it creates and deletes: entries of tasks in the indexes.
+const INDEXED: [&str; 3] = ["ready/*", "later/*", "leases/*"];
 
 /// Limits a session to what the page needs in the queue's part of the bucket. Everything else stays out of reach, above all the tokens
 /// of the HTTP API (`meta/tokens.json`) and the page itself (`ui/`). AWS accepts policies of up to 2,048 characters.
@@ -259,24 +258,56 @@ fn session_policy(location: &BucketLocation, rights: BrowserRights) -> Value {
         "Resource": bucket,
         "Condition": { "StringLike": { "s3:prefix": prefixes } },
     })];
-    let read = ["s3:GetObject", "s3:GetObjectVersion"];
+    // One statement for all that is read and changed, because the length of a policy is limited.
+    let (get, get_version, put) = ("s3:GetObject", "s3:GetObjectVersion", "s3:PutObject");
     match rights {
         BrowserRights::Operate => statements.extend([
-            allow(&read, &READ),
-            // One statement for all that is read and changed, because the length of a policy is limited.
-            allow(&[read[0], read[1], "s3:PutObject"], &CHANGED),
-            allow(&["s3:PutObject", "s3:DeleteObject"], &INDEXED),
-            allow(&["s3:PutObject"], &WRITTEN),
-            allow(&["s3:DeleteObject"], &DELETED),
+            allow(&[get, get_version, put], &CHANGED),
+            allow(&[put, "s3:DeleteObject"], &INDEXED),
         ]),
-        BrowserRights::Read => statements.push(allow(&read, &[&READ[..], &CHANGED].concat())),
+        BrowserRights::Read => statements.push(allow(&[get, get_version], &CHANGED)),
     }
+    statements.push(allow(&[get], &READ));
     json!({ "Version": "2012-10-17", "Statement": statements })
 }
 
 #[cfg(test)]
 mod tests {
+    use qo_core::document::DocumentKind;
+
     use super::*;
+
+    /// What every session reads, besides tasks and payloads.
+    const READABLE: [&str; 6] = [
+        "meta/queues.json",
+        "limits/stripe.json",
+        "order/0a.json",
+        "meta/settings/schedules/x.json",
+        "meta/settings/limits/x.json",
+        "meta/settings/queues/x.json",
+    ];
+
+    /// What no session reads.
+    const HIDDEN: [&str; 5] = [
+        "meta/tokens.json",
+        "meta/probe.json",
+        "meta/settings/webhooks/x.json",
+        "meta/settings/later/x.json",
+        "private/x",
+    ];
+
+    /// What no session changes.
+    const FIXED: [&str; 9] = [
+        "meta/tokens.json",
+        "meta/probe.json",
+        "meta/settings/webhooks/x.json",
+        "meta/settings/limits/x.json",
+        "meta/settings/queues/x.json",
+        "order/0a.json",
+        "limits/stripe.json",
+        "ui/index.html",
+        "private/x",
+    ];
 
     fn location(prefix: &str) -> BucketLocation {
         BucketLocation {
@@ -296,12 +327,15 @@ mod tests {
         }
     }
 
-    /// Whether a pattern with at most one `*`, at its end, matches.
+    /// Whether a pattern matches, in which `?` is any character, and a `*` at the end is any text.
     fn matches(pattern: &str, text: &str) -> bool {
-        match pattern.strip_suffix('*') {
-            Some(start) => text.starts_with(start),
-            None => pattern == text,
-        }
+        let (start, is_open) = match pattern.strip_suffix('*') {
+            Some(start) => (start, true),
+            None => (pattern, false),
+        };
+        let is_equal = |(wanted, found): (char, char)| wanted == '?' || wanted == found;
+        (text.len() == start.len() || is_open && text.len() > start.len())
+            && start.chars().zip(text.chars()).all(is_equal)
     }
 
     /// Whether a policy allows an action on a key, or the listing of a prefix.
@@ -360,7 +394,7 @@ mod tests {
                     "s3:GetObject",
                     &format!("{within}data/a/x/input.json")
                 ));
-                for key in ["meta/queues.json", "limits/stripe.json"] {
+                for key in READABLE {
                     assert!(allows("s3:GetObject", &format!("{within}{key}")), "{key}");
                 }
                 assert!(allows(
@@ -375,17 +409,12 @@ mod tests {
                         "{key:?}"
                     );
                 }
-                for key in ["meta/tokens.json", "meta/probe.json", "private/x"] {
+                for key in HIDDEN {
                     let key = format!("{within}{key}");
                     assert!(!allows("s3:GetObject", &key), "{key}");
                     assert!(!allows("s3:GetObjectVersion", &key), "{key}");
                 }
-                for key in [
-                    "meta/tokens.json",
-                    "meta/probe.json",
-                    "ui/index.html",
-                    "private/x",
-                ] {
+                for key in FIXED {
                     let key = format!("{within}{key}");
                     assert!(!allows("s3:PutObject", &key), "{key}");
                     assert!(!allows("s3:DeleteObject", &key), "{key}");
@@ -415,6 +444,23 @@ mod tests {
                     "{key}"
                 );
                 assert!(!allows(&read, "s3:DeleteObject", &location, &key), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_reads_all_settings_but_webhooks() {
+        let location = location("");
+        for rights in [BrowserRights::Read, BrowserRights::Operate] {
+            let policy = session_policy(&location, rights);
+            for kind in DocumentKind::ALL {
+                let key = format!("meta/settings/{kind}/x.json");
+                let is_read = allows(&policy, "s3:GetObject", &location, &key);
+                let is_changed = allows(&policy, "s3:PutObject", &location, &key);
+                assert_eq!(is_read, kind != DocumentKind::Webhooks, "{key}");
+                let may_change =
+                    kind == DocumentKind::Schedules && rights == BrowserRights::Operate;
+                assert_eq!(is_changed, may_change, "{key}");
             }
         }
     }

@@ -55,7 +55,7 @@ pub(super) fn decode(encoded: Option<&str>) -> rusqlite::Result<Attributes> {
         return Ok(Attributes::new());
     };
     let named: BTreeMap<String, String> = serde_json::from_str(encoded)
-        .map_err(|error| damaged(format!("attributes do not parse: {error}")))?;
+        .map_err(|error| damaged(format!("cannot parse the attributes: {error}")))?;
     named
         .into_iter()
         .map(|(name, value)| {

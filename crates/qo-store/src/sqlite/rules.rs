@@ -39,7 +39,7 @@ pub(super) fn encode_cors(rules: &[CorsRule]) -> serde_json::Result<String> {
 
 pub(super) fn decode_cors(json: &str) -> rusqlite::Result<Vec<CorsRule>> {
     let rules: Vec<StoredCorsRule> = serde_json::from_str(json)
-        .map_err(|error| damaged(format!("CORS rules do not parse: {error}")))?;
+        .map_err(|error| damaged(format!("cannot parse the CORS rules: {error}")))?;
     Ok(rules.into_iter().map(|rule| rule.0).collect())
 }
 
@@ -50,6 +50,6 @@ pub(super) fn encode_lifecycle(rules: &[LifecycleRule]) -> serde_json::Result<St
 
 pub(super) fn decode_lifecycle(json: &str) -> rusqlite::Result<Vec<LifecycleRule>> {
     let rules: Vec<StoredLifecycleRule> = serde_json::from_str(json)
-        .map_err(|error| damaged(format!("lifecycle rules do not parse: {error}")))?;
+        .map_err(|error| damaged(format!("cannot parse the lifecycle rules: {error}")))?;
     Ok(rules.into_iter().map(|rule| rule.0).collect())
 }

@@ -120,7 +120,7 @@ fn command_line_errors_are_one_line() {
 fn an_unknown_scheme_is_one_line() {
     assert_eq!(
         error_line(&["redis://localhost"], &[]),
-        "probe: unknown store scheme \"redis\": use one of memory:, sqlite:, s3:, gs:, az:"
+        "probe: unknown store scheme \"redis\": use one of memory:, sqlite:, s3:, gs:, az:, http:, https:, cluster:, mdns:"
     );
 }
 

@@ -91,6 +91,7 @@ export function countedActivity(report) {
     since: since > from ? since : undefined,
     resumedAt: report.resumed_at && Date.parse(report.resumed_at),
     period: report.period,
+    pairs: report.types.map(({ queue, task_type: type }) => ({ queue, type })),
   };
 }
 

@@ -183,7 +183,7 @@ class App {
       await this.refresh({ force: true });
       return true;
     } catch (error) {
-      toast(sentence(error.message), 'bad', error.hint && h('span', {}, error.hint));
+      toast(sentence(error.message), 'bad', error.hint && h('span', {}, error.hint, error.command && [' ', h('code', {}, error.command)]));
       if (error.kind === 'denied') await this.#recheck();
       if (error.kind === 'expired') this.disconnect(error);
       else await this.refresh({ force: true });
@@ -254,7 +254,7 @@ class App {
     if (error.kind === 'denied') await this.#recheck();
     if (!this.source) return;
     if (error.kind === 'expired') this.disconnect(error);
-    else this.#error = error instanceof SourceError ? error : new SourceError('unknown', sentence(String(error.message ?? error)));
+    else this.#error = error instanceof SourceError ? error : new SourceError('unknown', sentence(String(error.message ?? error)), { hint: error.hint, command: error.command });
   }
 
   #visibility() {

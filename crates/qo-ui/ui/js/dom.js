@@ -86,7 +86,10 @@ function patchNode(current, wanted) {
   }
   for (const { name, value } of wanted.attributes) {
     if (name === 'open' && current.nodeName === 'DETAILS') continue;
-    if (current.getAttribute(name) !== value) current.setAttribute(name, value);
+    if (current.getAttribute(name) === value) continue;
+    // The content security policy forbids the attribute, but not the property.
+    if (name === 'style') current.style.cssText = value;
+    else current.setAttribute(name, value);
   }
   if ('checked' in wanted && current.checked !== wanted.checked) current.checked = wanted.checked;
   if ('indeterminate' in wanted && current.indeterminate !== wanted.indeterminate) current.indeterminate = wanted.indeterminate;

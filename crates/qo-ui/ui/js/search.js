@@ -106,7 +106,7 @@ function addNames(query, problems, name, names, { minus, isQuoted }) {
   const stars = isQuoted ? [] : names.filter((one) => one.includes('*'));
   const wrong = stars.find((one) => one.indexOf('*') !== one.length - 1 || one === '*') ?? names.find((one) => one === '');
   if (wrong !== undefined) {
-    problems.push(wrong === '' ? `${name}: has an empty name` : `${wrong} is not supported: a star stands for the end of a name, as in mail*`);
+    problems.push(wrong === '' ? `${name}: has an empty name` : `${wrong} is not supported: a star is allowed only at the end of a name, as in mail*`);
     return;
   }
   const patterns = names.map((one) => (isQuoted ? { is: one } : one.endsWith('*') ? { starts: one.slice(0, -1) } : { is: one }));

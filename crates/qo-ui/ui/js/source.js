@@ -9,12 +9,13 @@
 //   mayWrite                 whether the credentials allow actions
 //   actions                  the kinds of actions that it supports
 //   counter                  the requests of this session
+//   hidden                   what the server refused to this token: workers, activity, settings, limits, schedules
 //   now()                    the queue's clock, in milliseconds
 //   open()                   checks the connection
 //   checkScopes()            asks again what the credentials allow, if they can change; fails if they are not valid any more
 //   page(query, cursor)      { tasks, next, examined, note, order }: some tasks, and the cursor of the next page
 //   failures(query, cursor)  a page of failed tasks, to be grouped by error
-//   overview(options)        counts, activity, queues and workers
+//   overview(options)        counts, activity (of one queue or type, if the source can and the options say so), queues and workers
 //   tabCounts(queue)         the number of tasks by status, if that is cheap
 //   get(id)                  one task
 //   waitsFor(task)           what a pending task waits for besides its due time and a worker
@@ -28,6 +29,7 @@
 //   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` also has a signal and onProgress
 //   submit(request)          submits a task and returns it
 //   takesGroups              whether a submitted task can have a group
+//   takesOrdering            whether a submitted task can have an ordering key
 //   setPaused(target, paused, reason)  pauses or resumes `{ queue }` or `{ type }`
 //   queueSettings()          the settings of queues that have some, by name
 //   schedules()              the schedules, ordered by name

@@ -76,10 +76,8 @@ async fn failures_are_not_remembered() {
 }
 
 fn cached(path: &Path) -> Result<Arc<Sandbox>, SandboxError> {
-    let config = SandboxConfig {
-        cache: Some(path.to_owned()),
-        ..SandboxConfig::default()
-    };
+    let mut config = SandboxConfig::default();
+    config.cache = Some(path.to_owned());
     Sandbox::new(config).map(Arc::new)
 }
 

@@ -38,10 +38,8 @@ fn connect_to(port: u16) -> String {
 }
 
 async fn exit_code(text: &str, grants: Grants) -> i32 {
-    let config = SandboxConfig {
-        grants,
-        ..SandboxConfig::default()
-    };
+    let mut config = SandboxConfig::default();
+    config.grants = grants;
     let sandbox = Arc::new(Sandbox::new(config).unwrap());
     run(&sandbox, text, Input::empty()).await.code()
 }
@@ -108,13 +106,8 @@ async fn a_granted_peer_can_be_reached_and_no_other() {
 
 #[tokio::test]
 async fn a_granted_directory_that_is_missing_fails_the_run_only() {
-    let config = SandboxConfig {
-        grants: Grants {
-            directories: vec!["/no/such/directory::/data".parse().unwrap()],
-            ..Grants::default()
-        },
-        ..SandboxConfig::default()
-    };
+    let mut config = SandboxConfig::default();
+    config.grants.directories = vec!["/no/such/directory::/data".parse().unwrap()];
     let sandbox = Arc::new(Sandbox::new(config).unwrap());
     let error = run(&sandbox, WRITE_FILE, Input::empty()).await.error();
     assert!(error.to_string().contains("/no/such/directory"), "{error}");

@@ -41,10 +41,8 @@ pub(crate) fn sandbox() -> Arc<Sandbox> {
 }
 
 pub(crate) fn sandbox_with(limits: Limits) -> Arc<Sandbox> {
-    let config = SandboxConfig {
-        limits,
-        ..SandboxConfig::default()
-    };
+    let mut config = SandboxConfig::default();
+    config.limits = limits;
     Arc::new(Sandbox::new(config).unwrap())
 }
 

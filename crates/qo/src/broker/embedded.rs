@@ -4,7 +4,7 @@
 //! the next process need not wait. A process that dies is challenged by the next one, and replaced if it does not answer.
 //!
 //! A process that was suspended may have been replaced meanwhile. Then its engine or its leadership has ended, and a background task
-//! gives up both and connects again: to the broker that serves now, or by opening the queue here. Calls wait for that.
+//! gives up both and connects again: to the broker that serves now, or by opening the queue here. Calls wait for the reconnection.
 //!
 //! | step after the engine or the leadership has ended | effect of a crash right after it |
 //! | --- | --- |

@@ -48,7 +48,7 @@ impl Role {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Binding<'a> {
     pub(super) role: Role,
-    /// The task, as text.
+    /// The task, or the schedule that makes it, as text.
     pub(super) task: &'a str,
 }
 
@@ -61,6 +61,13 @@ impl Binding<'_> {
             self.task
         )
     }
+}
+
+/// The schedule that a payload names.
+#[derive(Deserialize)]
+struct Scheduled<'a> {
+    #[serde(borrow)]
+    schedule: Cow<'a, str>,
 }
 
 #[derive(Deserialize)]
@@ -93,12 +100,41 @@ pub(super) fn is_sealed(json: &Json) -> bool {
     fields.is_some_and(|fields| fields.trim_start().starts_with(MARK))
 }
 
+/// The schedule for whose tasks an input is encrypted; `None` if it is not encrypted, or for one task.
+pub(super) fn schedule_of(json: &Json) -> Option<String> {
+    is_sealed(json).then_some(())?;
+    let scheduled: Scheduled<'_> = serde_json::from_str(json.as_str()).ok()?;
+    Some(scheduled.schedule.into_owned())
+}
+
 /// Encrypts a payload.
 pub(super) fn seal(
     keyring: &Keyring,
     binding: Binding<'_>,
     salt: &Salt,
     json: &Json,
+) -> Result<Json, EncryptionError> {
+    seal_with_note(keyring, binding, salt, json, "")
+}
+
+/// Encrypts the input of a schedule, for whose tasks it is. The form names the schedule, because a long name is nowhere else in a task.
+pub(super) fn seal_scheduled(
+    keyring: &Keyring,
+    binding: Binding<'_>,
+    salt: &Salt,
+    schedule: &str,
+    json: &Json,
+) -> Result<Json, EncryptionError> {
+    let note = format!(r#""schedule":{},"#, serde_json::Value::from(schedule));
+    seal_with_note(keyring, binding, salt, json, &note)
+}
+
+fn seal_with_note(
+    keyring: &Keyring,
+    binding: Binding<'_>,
+    salt: &Salt,
+    json: &Json,
+    note: &str,
 ) -> Result<Json, EncryptionError> {
     let role = binding.role.name();
     if is_sealed(json) {
@@ -108,7 +144,7 @@ pub(super) fn seal(
     let cipher = Cipher::new(key, salt)?;
     let data = cipher.seal(binding, PayloadPart::WHOLE, json.as_str())?;
     let text = format!(
-        r#"{{{MARK}:{VERSION},"key":"{}","salt":"{}","data":"{data}"}}"#,
+        r#"{{{MARK}:{VERSION},"key":"{}",{note}"salt":"{}","data":"{data}"}}"#,
         key.id(),
         URL_SAFE_NO_PAD.encode(salt),
     );

@@ -1,4 +1,4 @@
-//! Encryption of inputs, outputs and errors by the client.
+//! Encryption of inputs, outputs, errors and logs by the client.
 //!
 //! A [`Queue`](crate::Queue) that was given a [`Keyring`] encrypts what it writes and decrypts what it reads. The store, brokers,
 //! clusters, servers and dashboards see ciphertext and the name of the key. It works in every mode, because the engines do not know
@@ -25,6 +25,7 @@
 //! | what | form |
 //! | --- | --- |
 //! | input, output | the JSON object `{"qo_encrypted":1,"key":NAME,"salt":…,"data":…}` |
+//! | input of a schedule and its tasks | the same with `"schedule":NAME` |
 //! | error | the text `qo-encrypted:1:NAME:SALT:PART[:PART]` |
 //!
 //! Salt, data and parts are base64url without padding. A new random salt of 24 bytes and the named key give the key of one payload
@@ -38,9 +39,14 @@
 //! # What the encryption is bound to
 //!
 //! The authenticated data are the version, the name of the key, the role (input, output or error) and the task, so that whoever
-//! writes to the store cannot show a reader the payload of another task. The task is its id. A task with an idempotency key is
-//! the key in its scope instead, for its input: of several submits at once any may create the task, under the id that another one chose,
-//! and none of them knows that id beforehand.
+//! writes to the store cannot show a reader the payload of another task. The task is named by its id. The input of a task
+//! with an idempotency key is bound to the key and its scope instead: of several concurrent submits any may create the task, under an id that
+//! another one chose, and none of them knows that id beforehand.
+//!
+//! The input of a [schedule](crate::schedule) is encrypted once, when it is defined. Whoever fires the schedule passes the ciphertext on and
+//! needs no key. It is bound to the name of the schedule and the type of its tasks, because their ids are not known yet. So whoever writes to
+//! the store can give it to another task of the same type, which is little more than triggering the schedule, but not to a task of another
+//! type.
 //!
 //! The attempt is not bound. Whoever can put an older output of a task into its record can as well restore the whole older record.
 

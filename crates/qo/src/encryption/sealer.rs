@@ -1,8 +1,9 @@
 //! Encrypts what a queue writes, and decrypts what it reads.
 
+use qo_core::schedule::TaskTemplate;
 use qo_core::task::{Event, ScopedKey};
 use qo_core::transition::Failure;
-use qo_core::{Json, Task, TaskId};
+use qo_core::{DocumentName, Json, Task, TaskId, TaskType};
 use qo_engine::Operation;
 use qo_engine::api::SubmitRequest;
 use qo_store::runtime::{Runtime, RuntimeExt};
@@ -55,6 +56,52 @@ impl Sealer {
         Ok(())
     }
 
+    /// Encrypts the input of a schedule. Processes without the key pass the ciphertext on to its tasks, whose ids are not known yet, so it
+    /// is bound to the schedule and the type of its tasks.
+    pub(crate) fn seal_schedule(
+        &self,
+        name: &DocumentName,
+        task: &mut TaskTemplate,
+        runtime: &dyn Runtime,
+    ) -> Result<(), EncryptionError> {
+        let Some(keyring) = &self.keyring else {
+            return Ok(());
+        };
+        if task.task_type.as_str() == qo_blob::job::TASK_TYPE {
+            return Err(EncryptionError::RefersToBlobs);
+        }
+        let Some(input) = &mut task.input else {
+            return Ok(());
+        };
+        let bound = bound_to_schedule(name.as_str(), &task.task_type);
+        let binding = Binding {
+            role: Role::Input,
+            task: &bound,
+        };
+        let salt = salt(runtime);
+        *input = envelope::seal_scheduled(keyring, binding, &salt, name.as_str(), input)?;
+        Ok(())
+    }
+
+    /// Decrypts the input of a schedule. One that cannot be decrypted stays as it is stored.
+    pub(crate) fn open_schedule(&self, name: &DocumentName, task: &mut TaskTemplate) {
+        let bound = bound_to_schedule(name.as_str(), &task.task_type);
+        if let Some(input) = &mut task.input
+            && let Ok(opened) = self.open(Role::Input, &bound, input.clone())
+        {
+            *input = opened;
+        }
+    }
+
+    /// Whether the input of a schedule is encrypted with the first key, or need not be.
+    pub(crate) fn is_current(&self, task: &TaskTemplate) -> bool {
+        let first = self.keyring.as_ref().and_then(Keyring::first);
+        let (Some(first), Some(input)) = (first, &task.input) else {
+            return true;
+        };
+        envelope::sealed_with(input).as_deref() == Some(first.id().as_str())
+    }
+
     /// Encrypts the output or the error of an operation.
     pub(crate) fn seal_operation(
         &self,
@@ -102,9 +149,10 @@ impl Sealer {
 
     /// Decrypts an input. Returns one that is not encrypted as it is.
     pub(crate) fn open_input(&self, task: &Task, input: Json) -> Result<Json, EncryptionError> {
-        let bound = match task.scoped_key() {
-            Some(key) => bound_to_key(&key),
-            None => bound_to_id(task.id),
+        let bound = match (envelope::schedule_of(&input), task.scoped_key()) {
+            (Some(schedule), _) => bound_to_schedule(&schedule, &task.task_type),
+            (None, Some(key)) => bound_to_key(&key),
+            (None, None) => bound_to_id(task.id),
         };
         self.open(Role::Input, &bound, input)
     }
@@ -169,6 +217,11 @@ fn bound_to_id(id: TaskId) -> String {
 /// A task in the authenticated data, by its idempotency key.
 fn bound_to_key(key: &ScopedKey) -> String {
     format!("key/{}", key.canonical())
+}
+
+/// The tasks of a schedule in the authenticated data. The name of a type contains no slash.
+fn bound_to_schedule(name: &str, task_type: &TaskType) -> String {
+    format!("schedule/{task_type}/{name}")
 }
 
 fn salt(runtime: &dyn Runtime) -> Salt {

@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | direct mode | one LIST per ten minutes, if nothing changes: other changes come with the signal that workers read anyway |
 //! | `engine=json` | one conditional GET per ten seconds, or none while claims wait, which send more |
-//! | served queues | one look a minute, in the memory of the server |
+//! | served queues | one read a minute, from the memory of the server |
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -36,7 +36,7 @@ impl Schedules {
         self.set(name, spec, false).await
     }
 
-    /// Adds a schedule, or replaces the definition of the one with this name. The ticks of a new definition begin now. If the definition
+    /// Adds a schedule, or replaces the definition of the one with this name. A new definition applies from now on. If the definition
     /// is the same, nothing is written.
     pub async fn put(&self, name: &str, spec: ScheduleSpec) -> Result<ScheduleInfo, Error> {
         self.set(name, spec, true).await
@@ -50,16 +50,25 @@ impl Schedules {
     ) -> Result<ScheduleInfo, Error> {
         let name = DocumentName::new(name)?;
         spec.check_known()?;
+        let sealed = self.sealed(&name, &spec)?;
         for _ in 0..TRIES_MAX {
             let now = self.queue.now();
             let op = self.queue.runtime().new_op_id();
             let (expected, next) = match self.find(&name).await? {
                 None => {
                     let generation = self.queue.runtime().new_op_id();
-                    (None, Schedule::new(spec.clone(), generation, now)?)
+                    (None, Schedule::new(sealed.clone(), generation, now)?)
                 }
-                Some((_, known)) if known.spec == spec => {
-                    return Ok(ScheduleInfo::of(name, known, now));
+                Some((document, known)) if self.opened(&name, &known.spec) == spec => {
+                    if self.queue.sealer().is_current(&known.spec.task) {
+                        return Ok(self.info(name, known, now));
+                    }
+                    // The same definition, encrypted with another key or not at all. Its ticks continue.
+                    let next = Schedule {
+                        spec: sealed.clone(),
+                        ..known
+                    };
+                    (Some(document.version), next)
                 }
                 Some(_) if !replaces => {
                     return Err(Error::ScheduleExists {
@@ -67,16 +76,41 @@ impl Schedules {
                     });
                 }
                 Some((document, known)) => {
-                    (Some(document.version), known.with_spec(spec.clone(), now)?)
+                    let next = known.with_spec(sealed.clone(), now)?;
+                    (Some(document.version), next)
                 }
             };
             let body = Some(body(&name, &next)?);
             let write = DocumentWrite::new(document_id(&name), expected, body, op);
             if self.write(write).await? {
-                return Ok(ScheduleInfo::of(name, next, now));
+                return Ok(self.info(name, next, now));
             }
         }
         Err(contended(&name))
+    }
+
+    /// The definition with an encrypted input, if the queue has a key.
+    fn sealed(&self, name: &DocumentName, spec: &ScheduleSpec) -> Result<ScheduleSpec, Error> {
+        let mut sealed = spec.clone();
+        let runtime = self.queue.runtime().as_ref();
+        let sealer = self.queue.sealer();
+        sealer.seal_schedule(name, &mut sealed.task, runtime)?;
+        // What is stored must keep to the limits, too.
+        sealed.ticks()?;
+        Ok(sealed)
+    }
+
+    /// The definition with a decrypted input, if the queue has its key.
+    fn opened(&self, name: &DocumentName, spec: &ScheduleSpec) -> ScheduleSpec {
+        let mut opened = spec.clone();
+        self.queue.sealer().open_schedule(name, &mut opened.task);
+        opened
+    }
+
+    fn info(&self, name: DocumentName, mut schedule: Schedule, now: Timestamp) -> ScheduleInfo {
+        let task = &mut schedule.spec.task;
+        self.queue.sealer().open_schedule(&name, task);
+        ScheduleInfo::of(name, schedule, now)
     }
 
     /// All schedules, ordered by name.
@@ -88,7 +122,7 @@ impl Schedules {
         for document in documents {
             match read(&document) {
                 Ok(schedule) => {
-                    schedules.push(ScheduleInfo::of(document.id.name, schedule, now));
+                    schedules.push(self.info(document.id.name, schedule, now));
                 }
                 Err(error) => tracing::warn!(%error, "skipping an unreadable schedule"),
             }
@@ -101,7 +135,7 @@ impl Schedules {
         let name = DocumentName::new(name)?;
         let (_, schedule) = self.must_find(&name).await?;
         let now = self.queue.now();
-        Ok(ScheduleInfo::of(name, schedule, now))
+        Ok(self.info(name, schedule, now))
     }
 
     /// Stops the ticks of a schedule until it is resumed. Tasks that are submitted stay.
@@ -196,7 +230,7 @@ impl Schedules {
             let body = Some(body(&name, &next)?);
             let write = DocumentWrite::new(document_id(&name), Some(document.version), body, op);
             if is_same || self.write(write).await? {
-                return Ok(ScheduleInfo::of(name, next, now));
+                return Ok(self.info(name, next, now));
             }
         }
         Err(contended(&name))

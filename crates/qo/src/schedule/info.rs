@@ -69,6 +69,7 @@ impl ScheduleInfo {
 
 /// What a backfill did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct BackfillReport {
     /// The tasks of the range, in the order of their ticks.
     pub tasks: Vec<TaskId>,

@@ -52,7 +52,7 @@ pub struct Webhooks {
 pub struct WebhookInfo {
     /// Its name.
     pub name: DocumentName,
-    /// Where it sends notifications, and about which ends of which tasks. It has no secret.
+    /// Where it sends notifications, and which outcomes of which tasks it sends. It has no secret.
     #[serde(flatten)]
     pub webhook: Webhook,
     /// When it was last changed.
@@ -165,7 +165,7 @@ impl Webhooks {
         }))
     }
 
-    /// Removes a webhook. Its deliveries that wait are not sent any more.
+    /// Removes a webhook. Its waiting deliveries are no longer sent.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         let name = DocumentName::new(name)?;
         let removing = self.documents.change(&name, |known| {

@@ -41,13 +41,17 @@ async fn memory_is_not_probed() {
 
 #[tokio::test]
 async fn only_known_engines_are_accepted() {
-    assert!(qo::connect("memory:?engine=objects").await.is_ok());
+    for known in ["direct", "objects", "json"] {
+        let url = format!("memory:known-{known}?engine={known}");
+        assert!(qo::connect(&url).await.is_ok(), "{url}");
+    }
     let error = qo::connect("memory:?engine=magic").await.unwrap_err();
     let expected = Error::UnknownEngine {
         name: "magic".to_owned(),
     };
     assert_eq!(error, expected);
     assert_eq!(error.kind(), ErrorKind::BadInput);
+    assert!(error.to_string().contains("engine=direct"), "{error}");
     let error = qo::connect("memory:?colour=red").await.unwrap_err();
     assert!(matches!(error, Error::Open(_)), "{error:?}");
 }
@@ -55,7 +59,7 @@ async fn only_known_engines_are_accepted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_url_chooses_the_engine() {
     for (url, is_direct) in [
-        ("memory:engines?engine=objects", true),
+        ("memory:engines?engine=direct", true),
         ("memory:engines?engine=json", false),
         ("memory:engines?engine=slate", false),
     ] {
@@ -83,7 +87,7 @@ async fn the_environment_names_the_default_url() {
     let options = OpenOptions::new(TokioRuntime::shared());
     let named = options
         .clone()
-        .with_var("QO_STORE", "memory:x?engine=objects");
+        .with_var("QO_STORE", "memory:x?engine=direct");
     let queue = Connect::to_default().options(named).open().await.unwrap();
     assert_eq!(queue.store().unwrap().description, "memory:x");
 

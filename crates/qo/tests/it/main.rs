@@ -30,6 +30,7 @@ macro_rules! on_every_store {
 mod bulk;
 mod concurrent_claim;
 mod connecting;
+mod encrypted_schedules;
 mod encryption;
 mod graceful_shutdown;
 mod index_cleanup;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use qo::{
-    Error, ErrorKind, IdempotencyScope, Json, Queue, RetryPolicy, TaskFilter, TaskId, Timestamp,
-    When,
+    Error, ErrorKind, IdempotencyScope, Json, OnFailure, Queue, RetryPolicy, TaskFilter, TaskId,
+    Timestamp, When,
 };
 
 async fn queue() -> Queue {
@@ -81,6 +81,13 @@ async fn invalid_settings_are_rejected_and_nothing_is_written() {
         task().priority(10).submit().await,
         task().timeout(Duration::ZERO).submit().await,
         task().expires_in(Duration::ZERO).submit().await,
+        task().ordering_key("").submit().await,
+        task().ordering_key("k".repeat(257)).submit().await,
+        task().on_failure(OnFailure::Stop).submit().await,
+        task().limit_key("").submit().await,
+        task().limit_key("k".repeat(65)).submit().await,
+        task().group("").submit().await,
+        task().group("a b").submit().await,
     ];
     for result in results {
         let error = result.unwrap_err();

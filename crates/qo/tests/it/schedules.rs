@@ -9,7 +9,7 @@ use qo::engine::api::Duty;
 use qo::schedule::{Overlap, RunKind, ScheduleSpec, TaskTemplate};
 use qo::{
     BrokerEngine, ClaimRequest, DirectConfig, DirectEngine, Engine, Error, ErrorKind, JsonConfig,
-    Queue, ScheduleDriver, Status, Task, TaskFilter, TaskId, Timestamp,
+    Queue, ScheduleDriver, SlateConfig, Status, Task, TaskFilter, TaskId, Timestamp,
 };
 use qo_fixtures::Bucket;
 use qo_store::client::ClientConfig;
@@ -33,9 +33,13 @@ fn every(seconds: u64) -> ScheduleSpec {
 enum Kind {
     Direct,
     Json,
+    /// One process has the queue; the others are its clients.
+    Slate,
 }
 
-fn process(bucket: &Bucket, objects: Arc<dyn ObjectStore>, kind: Kind) -> Queue {
+const KINDS: [Kind; 3] = [Kind::Direct, Kind::Json, Kind::Slate];
+
+async fn process(bucket: &Bucket, objects: Arc<dyn ObjectStore>, kind: Kind) -> Queue {
     let runtime: Arc<dyn Runtime> = bucket.runtime.clone();
     let engine: Arc<dyn Engine> = match kind {
         Kind::Direct => {
@@ -60,8 +64,25 @@ fn process(bucket: &Bucket, objects: Arc<dyn ObjectStore>, kind: Kind) -> Queue 
                 config,
             ))
         }
+        Kind::Slate => {
+            let clock = Arc::new(StoreClock::new());
+            let (runtime, client) = (Arc::clone(&runtime), ClientConfig::default());
+            let config = SlateConfig::default();
+            let engine = BrokerEngine::slate(objects, clock, runtime, client, config);
+            Arc::new(engine.await.unwrap())
+        }
     };
     Queue::new(engine, runtime)
+}
+
+/// The queue in several processes.
+async fn processes(bucket: &Bucket, kind: Kind) -> [Queue; 3] {
+    let first = process(bucket, bucket.objects(), kind).await;
+    if kind == Kind::Slate {
+        return [first.clone(), first.clone(), first];
+    }
+    let second = process(bucket, bucket.objects(), kind).await;
+    [first, second, process(bucket, bucket.objects(), kind).await]
 }
 
 /// The tick of a task: its id contains it. A late task is due when it is submitted.
@@ -110,10 +131,9 @@ async fn complete_all(queue: &Queue) -> Vec<TaskId> {
 
 #[tokio::test(start_paused = true)]
 async fn a_schedule_is_defined_shown_paused_and_removed() {
-    for kind in [Kind::Direct, Kind::Json] {
+    for kind in KINDS {
         let bucket = Bucket::new();
-        let queue = process(&bucket, bucket.objects(), kind);
-        let other = process(&bucket, bucket.objects(), kind);
+        let [queue, other, _] = processes(&bucket, kind).await;
         let schedules = queue.schedules();
         let missing = schedules.get(NAME).await.unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
@@ -153,7 +173,7 @@ async fn a_schedule_is_defined_shown_paused_and_removed() {
 #[tokio::test(start_paused = true)]
 async fn bad_input_is_refused_and_writes_nothing() {
     let bucket = Bucket::new();
-    let queue = process(&bucket, bucket.objects(), Kind::Direct);
+    let queue = process(&bucket, bucket.objects(), Kind::Direct).await;
     let past = Timestamp::from_millis(1_000);
     let mut backwards = every(60);
     backwards.start = Some(queue.now());
@@ -182,11 +202,9 @@ async fn bad_input_is_refused_and_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn each_tick_makes_one_task_from_several_processes() {
-    for kind in [Kind::Direct, Kind::Json] {
+    for kind in KINDS {
         let bucket = Bucket::new();
-        let queues: Vec<Queue> = (0..3)
-            .map(|_| process(&bucket, bucket.objects(), kind))
-            .collect();
+        let queues = processes(&bucket, kind).await;
         queues[0].schedules().add(NAME, every(10)).await.unwrap();
         let start = bucket.now();
         let mut drivers: Vec<_> = queues
@@ -211,11 +229,11 @@ async fn each_tick_makes_one_task_from_several_processes() {
 async fn a_tick_whose_task_was_dropped_is_not_fired_again() {
     // Finished tasks leave this queue at once.
     let bucket = Bucket::new();
-    let queue = process(&bucket, bucket.objects(), Kind::Json);
+    let queue = process(&bucket, bucket.objects(), Kind::Json).await;
     queue.schedules().add(NAME, every(10)).await.unwrap();
     let mut first = ScheduleDriver::new(queue.clone());
     // The second driver has read the schedule, and is then suspended.
-    let stale = process(&bucket, bucket.objects(), Kind::Json);
+    let stale = process(&bucket, bucket.objects(), Kind::Json).await;
     let mut second = ScheduleDriver::new(stale);
     second.step().await;
     let start = bucket.now();
@@ -235,7 +253,7 @@ async fn a_tick_whose_task_was_dropped_is_not_fired_again() {
 /// Fires one tick with a fault at the n-th request, then lets another process go on.
 async fn fire_with(fault: FaultKind, at: u64) -> (u64, Vec<Timestamp>, Vec<Timestamp>, u64) {
     let bucket = Bucket::new();
-    let setup = process(&bucket, bucket.objects(), Kind::Direct);
+    let setup = process(&bucket, bucket.objects(), Kind::Direct).await;
     setup.schedules().add(NAME, every(60)).await.unwrap();
     let start = bucket.now();
     let runtime: Arc<dyn Runtime> = bucket.runtime.clone();
@@ -245,7 +263,7 @@ async fn fire_with(fault: FaultKind, at: u64) -> (u64, Vec<Timestamp>, Vec<Times
         FaultPlan::default(),
         7,
     ));
-    let struck = process(&bucket, faulty.clone(), Kind::Direct);
+    let struck = process(&bucket, faulty.clone(), Kind::Direct).await;
     let mut driver = ScheduleDriver::new(struck.clone());
     driver.step().await;
     let ticks = every(60).ticks().unwrap();
@@ -263,7 +281,7 @@ async fn fire_with(fault: FaultKind, at: u64) -> (u64, Vec<Timestamp>, Vec<Times
     faulty.crash();
     drop(driver);
     // Another process takes over. Writes that were late have arrived meanwhile.
-    let heir = process(&bucket, bucket.objects(), Kind::Direct);
+    let heir = process(&bucket, bucket.objects(), Kind::Direct).await;
     let until = first.plus_millis(150 * SECOND);
     drive(&mut ScheduleDriver::new(heir.clone()), &bucket, until).await;
     let due = tasks(&heir).await.iter().map(tick_of).collect();
@@ -293,9 +311,9 @@ async fn a_crash_or_a_lost_response_at_any_request_neither_doubles_nor_loses_a_t
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_caught_up_within_the_window() {
-    for kind in [Kind::Direct, Kind::Json] {
+    for kind in KINDS {
         let bucket = Bucket::new();
-        let queue = process(&bucket, bucket.objects(), kind);
+        let queue = process(&bucket, bucket.objects(), kind).await;
         let mut spec = every(60);
         spec.catch_up_ms = 10 * 60 * SECOND;
         queue.schedules().add(NAME, spec).await.unwrap();
@@ -318,10 +336,10 @@ async fn overlap_policies_look_at_unfinished_tasks() {
         (Overlap::BufferOne, 1, 1),
         (Overlap::CancelRunning, 3, 0),
     ];
-    for kind in [Kind::Direct, Kind::Json] {
+    for kind in KINDS {
         for (overlap, submitted, skipped) in cases {
             let bucket = Bucket::new();
-            let queue = process(&bucket, bucket.objects(), kind);
+            let queue = process(&bucket, bucket.objects(), kind).await;
             let mut spec = every(60);
             spec.overlap = overlap;
             queue.schedules().add(NAME, spec).await.unwrap();
@@ -362,7 +380,7 @@ async fn overlap_policies_look_at_unfinished_tasks() {
 #[tokio::test(start_paused = true)]
 async fn a_backfill_submits_each_tick_of_the_range_once() {
     let bucket = Bucket::new();
-    let queue = process(&bucket, bucket.objects(), Kind::Direct);
+    let queue = process(&bucket, bucket.objects(), Kind::Direct).await;
     let schedules = queue.schedules();
     schedules.add(NAME, every(60)).await.unwrap();
     let to = bucket.now();
@@ -387,7 +405,7 @@ async fn a_backfill_submits_each_tick_of_the_range_once() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_driver_costs_few_requests() {
     let bucket = Bucket::new();
-    let queue = process(&bucket, bucket.counted(), Kind::Direct);
+    let queue = process(&bucket, bucket.counted(), Kind::Direct).await;
     assert_eq!(queue.engine().duty(), Duty::Shared);
     let mut driver = ScheduleDriver::new(queue.clone());
     let hour = |from: Timestamp| from.plus_millis(60 * 60 * SECOND);

@@ -31,11 +31,11 @@ impl TestQueue {
     }
 
     pub(crate) fn seaweedfs() -> Self {
-        Self::new(TestStore::seaweedfs("qo").with_engine("objects"))
+        Self::new(TestStore::seaweedfs("qo").with_engine("direct"))
     }
 
     pub(crate) fn seaweedfs_with_versions() -> Self {
-        Self::new(TestStore::seaweedfs_versioned("qo").with_engine("objects"))
+        Self::new(TestStore::seaweedfs_versioned("qo").with_engine("direct"))
     }
 
     /// Whether requests go through a network, so that a test should make fewer.

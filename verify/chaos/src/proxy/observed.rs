@@ -59,12 +59,17 @@ impl Observed {
         self.in_doubt.push((key.to_owned(), body, at));
     }
 
-    /// Takes a write in doubt for applied if a later revision was written and nobody else has written this one.
+    /// Takes a write in doubt for applied if a later revision was written and nobody else has written this one. Of several such writes of one
+    /// revision, only one can have been applied: the one that the next revision was made from. So the latest revisions are settled first.
     fn settle(&mut self) {
+        let mut in_doubt: BTreeMap<(String, u64), Vec<(Bytes, Timestamp)>> = BTreeMap::new();
         for (key, body, at) in std::mem::take(&mut self.in_doubt) {
-            let Some(revision) = number_in(&body, "revision") else {
-                continue;
-            };
+            if let Some(revision) = number_in(&body, "revision") {
+                let writes = in_doubt.entry((key, revision)).or_default();
+                writes.push((body, at));
+            }
+        }
+        for ((key, revision), writes) in in_doubt.into_iter().rev() {
             let revisions: Vec<u64> = if let Some(id) = task_in(&key) {
                 let records = self.records.get(&id).into_iter().flatten();
                 records.map(|(revision, _)| *revision).collect()
@@ -73,18 +78,34 @@ impl Observed {
                 documents.map(|document| document.revision).collect()
             };
             let is_built_upon = revisions.iter().any(|known| *known > revision);
-            if is_built_upon && !revisions.contains(&revision) {
+            if !is_built_upon || revisions.contains(&revision) {
+                continue;
+            }
+            let applied =
+                (writes.into_iter().rev()).max_by_key(|(body, _)| self.lines_kept(body, revision));
+            if let Some((body, at)) = applied {
                 self.applied(&key, &body, at);
             }
         }
     }
 
-    fn document(&mut self, body: &[u8], at: Timestamp) {
-        let Ok(fields) = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(body) else {
-            return;
+    /// How many lines of a state of the JSON object are also in the next one that is known. A write changes few of them.
+    fn lines_kept(&self, body: &[u8], revision: u64) -> usize {
+        let later = self.documents.iter().filter(|one| one.revision > revision);
+        let Some(next) = later.min_by_key(|one| one.revision) else {
+            return 0;
         };
-        let tasks = fields.get("tasks").map_or("[]", |tasks| tasks.get());
-        let tasks: Vec<&RawValue> = serde_json::from_str(tasks).unwrap_or_default();
+        let indexes = tasks_in(body)
+            .into_iter()
+            .filter_map(|task| self.lines.get(task.get()));
+        indexes.filter(|index| next.lines.contains(index)).count()
+    }
+
+    fn document(&mut self, body: &[u8], at: Timestamp) {
+        if serde_json::from_slice::<BTreeMap<&str, &RawValue>>(body).is_err() {
+            return;
+        }
+        let tasks = tasks_in(body);
         let mut lines = Vec::with_capacity(tasks.len());
         for task in tasks {
             let index = if let Some(index) = self.lines.get(task.get()) {
@@ -163,6 +184,13 @@ impl Observed {
     }
 }
 
+/// The lines of a state of the JSON object.
+fn tasks_in(body: &[u8]) -> Vec<&RawValue> {
+    let fields = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(body).unwrap_or_default();
+    let tasks = fields.get("tasks").map_or("[]", |tasks| tasks.get());
+    serde_json::from_str(tasks).unwrap_or_default()
+}
+
 /// The task whose record is under this key.
 fn task_in(key: &str) -> Option<TaskId> {
     match key.parse() {
@@ -205,6 +233,33 @@ mod tests {
             .map(|written| number_in(written.body.as_ref().unwrap(), "revision"))
             .collect();
         assert_eq!(bodies, [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn of_two_writes_in_doubt_the_one_that_was_built_upon_is_taken() {
+        let line = |byte: u8, revision: u64| {
+            let id = TaskId::from_bytes([byte; 16]);
+            format!(r#"{{"id":"{id}","revision":{revision}}}"#)
+        };
+        let state = |revision: u64, one: u64, two: u64| {
+            let tasks = format!("{},{}", line(1, one), line(2, two));
+            format!(r#"{{"revision":{revision},"tasks":[{tasks}]}}"#)
+        };
+        let lost = state(2, 2, 1);
+        let applied = state(2, 1, 2);
+        for in_doubt in [[&lost, &applied], [&applied, &lost]] {
+            let mut observed = Observed::default();
+            let key = "queue.json";
+            observed.applied(key, state(1, 1, 1).as_bytes(), Timestamp::MIN);
+            for body in in_doubt {
+                observed.in_doubt(key, body.as_bytes(), Timestamp::MIN);
+            }
+            observed.applied(key, state(3, 1, 3).as_bytes(), Timestamp::MIN);
+            let (versions, errors) = observed.versions();
+            assert!(errors.is_empty(), "{errors:?}");
+            let counts: Vec<usize> = versions.values().map(Vec::len).collect();
+            assert_eq!(counts, [1, 3]);
+        }
     }
 
     #[test]

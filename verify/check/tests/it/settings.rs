@@ -16,10 +16,9 @@ fn task(id: u128, shift: u64) -> Scene {
 fn two(shift: u64) -> Scene {
     let mut scene = task(1, 0);
     scene.join(task(2, shift));
-    scene.settings = Some(QueueSettings {
-        max_waiting: Some(1),
-        ..QueueSettings::NONE
-    });
+    let mut settings = QueueSettings::NONE;
+    settings.max_waiting = Some(1);
+    scene.settings = Some(settings);
     scene
 }
 
@@ -78,17 +77,14 @@ fn a_submit_is_refused_only_if_the_queue_is_full() {
 #[test]
 fn a_task_without_the_settings_of_its_queue_is_found() {
     let mut scene = task(1, 0);
-    scene.settings = Some(QueueSettings {
-        max_wait_ms: Some(1_000),
-        ..QueueSettings::NONE
-    });
+    let mut settings = QueueSettings::NONE;
+    settings.max_wait_ms = Some(1_000);
+    scene.settings = Some(settings.clone());
     scene.finds(Promise::Settings, "does not have the settings");
     let mut kept = submission(1);
     kept.max_wait_ms = Some(60_000);
     let mut scene = Scene::of(kept, vec![claim(1), complete(1)]);
-    scene.settings = Some(QueueSettings {
-        max_wait_ms: Some(60_000),
-        ..QueueSettings::NONE
-    });
+    settings.max_wait_ms = Some(60_000);
+    scene.settings = Some(settings);
     assert!(scene.broken().is_empty());
 }

@@ -329,7 +329,7 @@ impl RowStage for IncompleteStage {
         self.0.add(rows)
     }
 
-    fn install(self: Box<Self>) -> io::Result<()> {
+    fn install(&mut self) -> io::Result<()> {
         self.0.install()
     }
 }

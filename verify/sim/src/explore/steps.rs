@@ -186,7 +186,7 @@ impl Play {
         let plan = Plan {
             faults: [].into(),
             latency_us: (0, 0),
-            gateway_ahead_ms: 0,
+            gateways_ahead_ms: Vec::new(),
             ..Plan::of(0)
         };
         let settings = BucketSettings {

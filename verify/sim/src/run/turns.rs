@@ -49,7 +49,7 @@ type Starts = Arc<Mutex<BTreeMap<TaskId, Duration>>>;
 pub fn turns(subject: &Arc<dyn Subject>, seed: u64) -> Breaches {
     let plan = Plan {
         faults: [].into(),
-        gateway_ahead_ms: 0,
+        gateways_ahead_ms: Vec::new(),
         latency_us: LATENCY_US,
         ..Plan::of(seed)
     };

@@ -50,7 +50,7 @@ impl Subject for Direct {
 
     fn start(&self, seat: &Host) -> Running {
         let engine = Self::engine(seat);
-        let sweep_interval = seat.sweep_interval;
+        let (sweep_interval, retention) = (seat.sweep_interval, seat.retention);
         let (expired, tidied, maintained) = (engine.clone(), engine.clone(), engine.clone());
         Running {
             engine: Arc::new(engine),
@@ -69,6 +69,7 @@ impl Subject for Direct {
             maintain: Box::new(move || {
                 let mut config = MaintenanceConfig::default();
                 config.sweep_interval = sweep_interval;
+                config.retention = retention;
                 Box::new(Maintenance::spawn(maintained.clone(), config))
             }),
         }
@@ -96,11 +97,10 @@ impl Subject for Direct {
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
-        // The list of paused queues cannot be rebuilt: without it nothing is handed out.
         match key.parse() {
             Ok(Key::Task(_) | Key::Input { .. } | Key::Output { .. } | Key::Worker(_)) => true,
             Ok(_) => false,
-            Err(_) => key.starts_with("meta/") && key != qo_core::keys::QUEUES_KEY,
+            Err(_) => key.starts_with("meta/"),
         }
     }
 
@@ -153,13 +153,21 @@ impl Subject for Direct {
     fn repeated_work(&self, bucket: &Bucket) -> Option<String> {
         let ready = bucket.history(&format!("{READY_PREFIX}/"));
         let later = bucket.history(&format!("{LATER_PREFIX}/"));
-        let entries = later.keys().filter_map(|key| match key.parse() {
-            Ok(Key::Later(entry)) => ready.get(&Key::Ready(entry).to_string()),
-            _ => None,
-        });
-        let promotions: Vec<usize> = entries
-            .map(|versions| versions.iter().filter(|written| written.body.is_some()))
-            .map(Iterator::count)
+        // A promotion writes the ready entry before it deletes the later one. What is written after that belongs to a submit that is repeated.
+        let promotions: Vec<usize> = later
+            .iter()
+            .filter_map(|(key, waiting)| match key.parse() {
+                Ok(Key::Later(entry)) => {
+                    let ready = ready.get(&Key::Ready(entry).to_string())?;
+                    let written = ready.iter().filter(|version| version.body.is_some());
+                    Some(
+                        written
+                            .filter(|version| exists_at(waiting, version.tick))
+                            .count(),
+                    )
+                }
+                _ => None,
+            })
             .collect();
         let (entries, writes) = (promotions.len(), promotions.iter().sum::<usize>());
         // After the first worker has died or started, two workers may both take themselves for it until they read the roster again. All
@@ -171,4 +179,10 @@ impl Subject for Direct {
             )
         })
     }
+}
+
+/// Whether a key with this history exists just before a tick.
+fn exists_at(history: &[StoredVersion], tick: u64) -> bool {
+    let before = history.iter().rfind(|version| version.tick < tick);
+    before.is_some_and(|version| version.body.is_some())
 }

@@ -58,7 +58,7 @@ pub struct Host {
     pub keeps_versions: bool,
     /// The way to the brokers, where the engine has some.
     pub wire: Wire,
-    /// How long a broker keeps finished tasks, if that is shorter than the run.
+    /// How long finished tasks are kept, if that is shorter than the run.
     pub retention: Option<Duration>,
     /// The limits of a broker, if they are not the shipped ones.
     pub limits: Option<BrokerLimits>,

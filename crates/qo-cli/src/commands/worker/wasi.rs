@@ -53,15 +53,14 @@ pub(super) fn handler(
             .cache_directory()
             .map(|path| path.join("qo/wasi")),
     };
-    let config = SandboxConfig {
-        limits: Limits {
-            memory_bytes: settings.memory_max_bytes.unwrap_or(defaults.memory_bytes),
-            output_bytes: settings.output_max_bytes.unwrap_or(defaults.output_bytes),
-            ..defaults
-        },
-        grants,
-        cache,
+    let mut config = SandboxConfig::default();
+    config.limits = Limits {
+        memory_bytes: settings.memory_max_bytes.unwrap_or(defaults.memory_bytes),
+        output_bytes: settings.output_max_bytes.unwrap_or(defaults.output_bytes),
+        ..defaults
     };
+    config.grants = grants;
+    config.cache = cache;
     let sandbox = Sandbox::new(config).map_err(|error| {
         Failure::new(FailureKind::Unsupported, error.to_string())
             .hint("--wasi-cache names another directory, or none")

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use qo::{ClaimRequest, Connect, Json, Queue, Task};
+use qo::{ClaimRequest, Connect, Json, OnFailure, OrderingRule, Queue, SubmitRequest, Task};
 use qo_check::{ClientLog, CompletedAttempt, StartedAttempt, Submission};
+use qo_store::runtime::TokioRuntime;
 
 use super::task;
 
@@ -12,6 +14,8 @@ use super::task;
 const LEASE_MS: u64 = 4_000;
 /// The most tasks that one claim takes.
 const CLAIM_MAX: usize = 32;
+/// The pause between two submits with one ordering key.
+const ORDERED_PAUSE: Duration = Duration::from_millis(150);
 
 /// The signals that stop clients.
 #[derive(Debug, Default)]
@@ -27,21 +31,47 @@ pub(crate) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Client
     let queue = connect.open().await.unwrap();
     let mut log = ClientLog::default();
     while !signals.submitted.load(Ordering::Relaxed) {
-        let request = task();
-        let mut submission = Submission {
-            id: request.id,
-            key: None,
-            input: request.input.as_str().to_owned(),
-            acknowledged: Vec::new(),
-        };
-        match queue.submit(request).await {
-            Ok(submitted) => submission.acknowledged.push(submitted.task.id),
-            // The call was retried for its whole time.
-            Err(error) => eprintln!("a submit failed: {error}"),
-        }
-        log.submissions.push(submission);
+        submit(&queue, task(), &mut log).await;
     }
     log
+}
+
+/// Submits tasks with an ordering key until the signal, one after the other. They run one at a time, so it takes pauses.
+pub(crate) async fn ordered_submitter(
+    connect: Connect,
+    key: &str,
+    signals: Arc<Signals>,
+) -> ClientLog {
+    let queue = connect.open().await.unwrap();
+    let mut log = ClientLog::default();
+    while !signals.submitted.load(Ordering::Relaxed) {
+        let mut request = task();
+        request.ordering = Some(OrderingRule {
+            key: key.parse().unwrap(),
+            on_failure: OnFailure::Continue,
+        });
+        // In a queue with several groups, the id belongs to the group of the key.
+        let route = request.route().unwrap();
+        request.id = request.id.map(|id| id.with_route(route));
+        submit(&queue, request, &mut log).await;
+        TokioRuntime::shared().sleep(ORDERED_PAUSE).await;
+    }
+    log
+}
+
+async fn submit(queue: &Queue, request: SubmitRequest, log: &mut ClientLog) {
+    let mut submission = Submission {
+        id: request.id,
+        key: None,
+        input: request.input.as_str().to_owned(),
+        acknowledged: Vec::new(),
+    };
+    match queue.submit(request).await {
+        Ok(submitted) => submission.acknowledged.push(submitted.task.id),
+        // The call was retried for its whole time.
+        Err(error) => eprintln!("a submit failed: {error}"),
+    }
+    log.submissions.push(submission);
 }
 
 /// Claims and completes until the signal.

@@ -1,6 +1,7 @@
 //! The nodes of a cluster as processes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -42,6 +43,21 @@ fn number(value: &Value) -> usize {
     value
         .as_u64()
         .map_or(0, |node| usize::try_from(node).unwrap())
+}
+
+/// The response to a GET, with its head. `read` is the kind of read that the client accepts.
+pub(super) fn get(url: &str, path: &str, read: Option<&str>) -> String {
+    let host = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).unwrap();
+    let read = read.map_or_else(String::new, |value| format!("qo-read: {value}\r\n"));
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\n{read}connection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
 impl Cluster {
@@ -118,6 +134,13 @@ impl Cluster {
     /// A connection of this process.
     pub(super) fn connection(&self) -> Connect {
         Connect::to(self.url()).options(OpenOptions::new(TokioRuntime::shared()))
+    }
+
+    /// A connection to one node, which answers reads from its own rows.
+    pub(super) fn stale_connection(&self, node: usize) -> Connect {
+        let port = self.ports[node - 1].clients;
+        Connect::to(format!("cluster://127.0.0.1:{port}?stale=true"))
+            .options(OpenOptions::new(TokioRuntime::shared()))
     }
 
     pub(super) async fn queue(&self) -> Queue {

@@ -6,7 +6,7 @@ use std::path::Path;
 use qo::{ClaimRequest, TaskFilter};
 use serde_json::Value;
 
-use super::nodes::Cluster;
+use super::nodes::{Cluster, get};
 use crate::broker::task;
 use crate::schema;
 
@@ -191,16 +191,5 @@ async fn followers_answer_old_reads_on_request() {
 
 /// The status of a read of all tasks.
 fn status_of_list(url: &str, read: Option<&str>) -> u16 {
-    use std::io::{Read, Write};
-    let host = url.trim_start_matches("http://");
-    let mut stream = std::net::TcpStream::connect(host).unwrap();
-    let read = read.map_or_else(String::new, |value| format!("qo-read: {value}\r\n"));
-    write!(
-        stream,
-        "GET /v1/tasks HTTP/1.1\r\nhost: {host}\r\n{read}connection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    response[9..12].parse().unwrap()
+    get(url, "/v1/tasks", read)[9..12].parse().unwrap()
 }

@@ -1,11 +1,16 @@
 //! The failure scenarios of the replicated task queue that cluster mode grew out of.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use qo::{ClaimRequest, Json, Status, SubmitRequest, TaskFilter};
+use qo::{ClaimRequest, Connect, Json, OpenOptions, Status, SubmitRequest, TaskFilter};
 use qo_store::runtime::{RuntimeExt, TokioRuntime};
+use qo_testkit::proxy::{Fate, Proxy};
 
 use super::nodes::Cluster;
+
+/// More submits than a leader acknowledges at once.
+const SUBMITS: usize = 800;
 
 fn task() -> SubmitRequest {
     SubmitRequest {
@@ -43,16 +48,26 @@ async fn scenario_1_a_worker_crashes_mid_task() {
 async fn scenario_2_the_leader_crashes_with_pending_submits() {
     let mut cluster = Cluster::start();
     let queue = cluster.queue().await;
-    let requests: Vec<_> = (0..400).map(|_| task()).collect();
+    let leader = cluster.leader();
+    let requests: Vec<_> = (0..SUBMITS).map(|_| task()).collect();
+    let acknowledged = Arc::new(AtomicUsize::new(0));
     let mut submits = tokio::task::JoinSet::new();
     for request in requests.iter().cloned() {
-        let queue = queue.clone();
-        submits.spawn(async move { (request.id, queue.submit(request).await) });
+        let (queue, acknowledged) = (queue.clone(), Arc::clone(&acknowledged));
+        submits.spawn(async move {
+            let (id, submitted) = (request.id, queue.submit(request).await);
+            acknowledged.fetch_add(1, Ordering::SeqCst);
+            (id, submitted)
+        });
     }
-    let runtime = TokioRuntime::shared();
-    runtime.sleep(Duration::from_millis(20)).await;
-    let leader = cluster.leader();
+    // It dies as soon as it has acknowledged something.
+    while acknowledged.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
     cluster.kill(leader);
+    let before = acknowledged.load(Ordering::SeqCst);
+    println!("{before} of {SUBMITS} submits were acknowledged before the leader died");
+    assert!(before < SUBMITS, "no submit was pending");
     while let Some(submit) = submits.join_next().await {
         let (id, submitted) = submit.unwrap();
         assert_eq!(Some(submitted.unwrap().task.id), id);
@@ -74,17 +89,38 @@ async fn scenario_2_the_leader_crashes_with_pending_submits() {
     assert_eq!(again.tasks, page.tasks);
 }
 
-/// A submit whose response was lost is repeated: it returns the task that exists.
+/// A submit whose response was lost is repeated: it returns the task that exists. Another client that submits the same id gets this task, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scenario_3_a_submit_is_repeated_after_its_response_was_lost() {
     let cluster = Cluster::start();
-    let (first, second) = (cluster.queue().await, cluster.queue().await);
-    let request = task();
+    let leader = cluster.url_of(cluster.leader());
+    let submits = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&submits);
+    let address = leader.strip_prefix("http://").unwrap().parse().unwrap();
+    let proxy = Proxy::start(address, move |request| {
+        let is_submit = request.method == "POST" && request.path == "/v1/tasks";
+        if is_submit && seen.fetch_add(1, Ordering::SeqCst) == 0 {
+            Fate::LoseResponse
+        } else {
+            Fate::Forward
+        }
+    });
+    let connect = Connect::to(proxy.unwrap().url());
+    let connect = connect.options(OpenOptions::new(TokioRuntime::shared()));
+    let (first, second) = (connect.open().await.unwrap(), cluster.queue().await);
+    // The client chooses the id, so it can tell its own repetition from a duplicate.
+    let mut request = SubmitRequest { id: None, ..task() };
     let created = first.submit(request.clone()).await.unwrap();
-    assert!(!created.duplicate);
+    let sent = submits.load(Ordering::SeqCst);
+    assert_eq!(sent, 2, "the submit was not repeated, or more than once");
+    assert!(
+        !created.duplicate,
+        "a client's own repetition is no duplicate"
+    );
+    request.id = Some(created.task.id);
     let repeated = second.submit(request).await.unwrap();
     assert!(repeated.duplicate);
     assert_eq!(repeated.task, created.task);
-    let page = first.list(&TaskFilter::default(), None, 10).await.unwrap();
+    let page = second.list(&TaskFilter::default(), None, 10).await.unwrap();
     assert_eq!(page.tasks.len(), 1);
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use qo::Connect;
 use qo_fixtures::TestStore;
-use qo_testkit::wait_until;
+use qo_testkit::{program_under_test, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -66,7 +66,7 @@ impl TestCli {
         &self,
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
+        let mut command = Command::new(program_under_test(env!("CARGO_BIN_EXE_qo")));
         command
             .args(arguments)
             .current_dir(self.folder.path())

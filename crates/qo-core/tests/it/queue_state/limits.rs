@@ -1,4 +1,4 @@
-//! Limits: how many tasks run at once, and start within a time.
+//! Limits: how many tasks run at once, and start within a time window.
 
 use std::collections::BTreeMap;
 

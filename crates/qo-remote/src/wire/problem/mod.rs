@@ -374,7 +374,7 @@ impl Condition {
             Self::SettingsConflict { .. } => (
                 "settings_conflict",
                 409,
-                "The settings were changed meanwhile",
+                "The settings have changed since they were read",
             ),
             Self::Closed => ("closed", 503, "The queue was closed"),
             Self::NotVersioned => ("not_versioned", 409, "The store keeps no versions"),

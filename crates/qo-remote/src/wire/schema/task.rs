@@ -230,6 +230,7 @@ pub struct LogsResponse {
 #[schema(as = WaitReason)]
 pub struct WaitReasonRecord {
     /// `ordering_key`: another task with the same ordering key runs first. `limit`: a limit has no room.
+    /// `paused`: its queue or its type is paused.
     pub reason: String,
     /// The task at the head of the line.
     #[schema(value_type = Option<Id>)]
@@ -250,6 +251,19 @@ pub struct WaitReasonRecord {
     /// When the next one may start, if that follows from the time.
     #[schema(value_type = Option<Time>)]
     pub until: Option<String>,
+    /// The queue, if it is the queue that is paused.
+    #[schema(value_type = Option<Name>)]
+    pub queue: Option<String>,
+    /// Otherwise the type that is paused.
+    #[schema(value_type = Option<Name>)]
+    pub task_type: Option<String>,
+    /// Since when it is paused.
+    #[schema(value_type = Option<Time>)]
+    pub since: Option<String>,
+    /// Who paused it.
+    pub by: Option<String>,
+    /// Why it was paused.
+    pub note: Option<String>,
 }
 
 /// The history of a task, oldest first.

@@ -34,15 +34,20 @@ export class ServerOverview {
     this.#list = list;
   }
 
-  /** @param counted what the server has counted, if it covers the queue */
-  async take(stats, workers, now, { force = false, counted } = {}) {
+  /**
+   * @param counted what the server has counted, if it covers the queue
+   * @param chosen the same for one queue or type, if the charts show only that
+   */
+  async take(stats, workers, now, { force = false, counted, chosen } = {}) {
     const { pending, failed, recent } = await this.#takeLists(now, force, counted !== undefined);
     const { counts, total } = countsOf(stats);
     const queues = queuesOf(stats, pending, now);
     const sum = (name) => [...queues.values()].reduce((so, queue) => ({ value: so.value + queue[name].value, how: worse(so.how, queue[name].how) }), { value: 0, how: 'exact' });
     counts.due = sum('due');
     counts.scheduled = sum('scheduled');
-    const activity = counted ? countedActivity(counted) : activityOf(recent.tasks, { now, from: now - recent.span, share: 1 });
+    const whole = counted && countedActivity(counted);
+    // The choices and the rates of queues are those of all tasks, whatever the charts show.
+    const activity = whole ? { ...(chosen ? countedActivity(chosen) : whole), queueRates: whole.queueRates, pairs: whole.pairs } : activityOf(recent.tasks, { now, from: now - recent.span, share: 1 });
     if (!counted) {
       activity.how = recent.isWhole ? 'estimate' : 'at least';
       activity.aside = recent.isWhole

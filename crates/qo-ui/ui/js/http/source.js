@@ -34,7 +34,9 @@ const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', '
 export class HttpSource {
   kind = 'http';
   takesGroups = true;
+  takesOrdering = true;
   counter = new Counter();
+  hidden = new Set();
   actions = ['replay', 'redrive', 'run_now', 'cancel', 'archive', 'unarchive', 'purge'];
   #client;
   #overview;
@@ -153,20 +155,37 @@ export class HttpSource {
     return this.page({ ...query, statuses: ['failed'] }, cursor, PAGE_MAX, { fields: FAILURE_FIELDS });
   }
 
-  async overview({ force, period = 'hour' } = {}) {
-    const [stats, workers, counted] = await Promise.all([this.#takeStats(0), this.workers(), this.#counted(period)]);
-    return this.#overview.take(stats, workers, this.now(), { force, counted });
+  async overview({ force, period = 'hour', queue, type } = {}) {
+    const isChosen = queue !== undefined || type !== undefined;
+    const [stats, workers, counted, chosen] = await Promise.all([
+      this.#takeStats(0), this.workers(), this.#counted({ period }), isChosen ? this.#counted({ period, queue, task_type: type }) : undefined,
+    ]);
+    return this.#overview.take(stats, workers, this.now(), { force, counted, chosen });
   }
 
   /** What the server has counted, unless other processes change tasks, too, or it is too old to count. */
-  async #counted(period) {
+  async #counted(query) {
     if (!this.#counts) return undefined;
+    const params = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== undefined));
     try {
-      const report = JSON.parse(await this.#client.request('GET', `/v1/activity?period=${period}`));
-      return report.covers === 'queue' ? report : undefined;
+      const report = await this.#visible('activity', `/v1/activity?${params}`);
+      return report?.covers === 'queue' ? report : undefined;
     } catch (error) {
       if (error.kind !== 'not_found') throw error;
       this.#counts = false;
+      return undefined;
+    }
+  }
+
+  /** A document of the server; undefined, and noted as hidden, if the server refuses it to this token. */
+  async #visible(what, path) {
+    try {
+      const text = await this.#client.request('GET', path);
+      this.hidden.delete(what);
+      return JSON.parse(text);
+    } catch (error) {
+      if (error.kind !== 'denied') throw error;
+      this.hidden.add(what);
       return undefined;
     }
   }
@@ -218,11 +237,11 @@ export class HttpSource {
 
   /** The state of the cluster, if this server is a node of one. */
   async cluster() {
-    return this.#isNode ? JSON.parse(await this.#client.request('GET', '/v1/cluster')) : undefined;
+    return this.#isNode ? this.#visible('cluster', '/v1/cluster') : undefined;
   }
 
   async workers() {
-    const response = JSON.parse(await this.#client.request('GET', '/v1/workers'));
+    const response = (await this.#visible('workers', '/v1/workers')) ?? [];
     return (Array.isArray(response) ? response : response.workers).map(readWorker);
   }
 
@@ -311,11 +330,11 @@ export class HttpSource {
 
   async submit(request) {
     this.#requireWritable();
-    const policy = request.retry_policy ? `,"retry_policy":${request.retry_policy}` : '';
-    const { task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags, fairness_group } = request;
-    const settings = JSON.stringify({ id: crypto.randomUUID(), task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags, fairness_group });
+    const { input, retry_policy: retries, ...others } = request;
+    const policy = retries ? `,"retry_policy":${retries}` : '';
+    const settings = JSON.stringify({ id: crypto.randomUUID(), ...others });
     // The input is inserted byte for byte.
-    const response = await this.#client.request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${request.input.trim()}}`);
+    const response = await this.#client.request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${input.trim()}}`);
     const submitted = new Map(fields(response));
     return viewOf(readRecord(submitted.get('task') ?? response));
   }
@@ -329,7 +348,7 @@ export class HttpSource {
 
   async queueSettings() {
     try {
-      const { queues } = JSON.parse(await this.#client.request('GET', '/v1/queues'));
+      const { queues } = (await this.#visible('settings', '/v1/queues')) ?? { queues: [] };
       return new Map(queues.map(({ queue, settings }) => [queue, settings]));
     } catch (error) {
       // Older servers have no settings of queues.
@@ -340,7 +359,8 @@ export class HttpSource {
 
   async schedules() {
     try {
-      return JSON.parse(await this.#client.request('GET', '/v1/schedules')).schedules.map((schedule) => ({ ...schedule, ...timesOf(schedule) }));
+      const { schedules } = (await this.#visible('schedules', '/v1/schedules')) ?? { schedules: [] };
+      return schedules.map((schedule) => ({ ...schedule, ...timesOf(schedule) }));
     } catch (error) {
       // Older servers have no schedules.
       if (error.kind === 'not_found') return [];
@@ -350,7 +370,7 @@ export class HttpSource {
 
   async limits() {
     try {
-      return JSON.parse(await this.#client.request('GET', '/v1/limits')).limits;
+      return (await this.#visible('limits', '/v1/limits'))?.limits ?? [];
     } catch (error) {
       // Older servers have no limits.
       if (error.kind === 'not_found') return [];

@@ -14,6 +14,12 @@ export function readPauses(text) {
   return { queues: join(record.paused, record.queue_notes), types: join(record.paused_types, record.type_notes) };
 }
 
+/** The pause that a task waits for, as a server says it; undefined if neither its queue nor its type is paused. */
+export function waitsForPause({ queue, task_type }, { queues, types }) {
+  const pause = queues.get(queue) ?? types.get(task_type);
+  return pause && { reason: 'paused', ...(queues.has(queue) ? { queue } : { task_type }), by: pause.by, note: pause.reason };
+}
+
 /**
  * The record after a queue or a type is paused, or resumed if there is no note; undefined if it is so already.
  * @param {{ queue?: string, type?: string }} target

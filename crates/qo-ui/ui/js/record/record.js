@@ -6,6 +6,8 @@
 import { fields, isJson } from '../json/scan.js';
 import { TASK, timeMillis, writeFields } from './schema.js';
 
+/** The reader that this page is, as `READER` in `crates/qo-core/src/task/codec.rs`. A record whose `min_reader` is higher must not be used. */
+export const READER = 4;
 export const RECORD_MAX_BYTES = 1024 * 1024;
 export const STATUSES = ['pending', 'running', 'completed', 'failed', 'cancelled', 'archived'];
 const TIMES = [
@@ -20,6 +22,17 @@ export class Unreadable extends Error {
   constructor(detail) {
     super(`the record is unreadable: ${detail}`);
     this.name = 'Unreadable';
+  }
+}
+
+/** The error for a record of a later version. It is intact, but this page may misread it, and must not change it. */
+export class Newer extends Unreadable {
+  hint = 'Update the dashboard with a newer version of qo:';
+  command = 'qo ui deploy';
+
+  constructor(minReader) {
+    super('');
+    this.message = `the record needs a newer version of qo: it is for reader ${minReader}, this page is reader ${READER}`;
   }
 }
 
@@ -41,6 +54,9 @@ export class TaskRecord {
     }
     const values = new Map(pairs);
     if (values.size !== pairs.length) throw new Unreadable('duplicate field');
+    const minReader = values.get('min_reader')?.trim() ?? '0';
+    // A form that this version does not know is not sufficient either.
+    if (!/^\d+$/.test(minReader) || Number(minReader) > READER) throw new Newer(minReader);
     const missing = REQUIRED.find((name) => !values.has(name));
     if (missing) throw new Unreadable(`missing field ${missing}`);
     const record = new TaskRecord(values);

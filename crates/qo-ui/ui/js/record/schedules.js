@@ -2,6 +2,7 @@
 // changed are kept byte for byte.
 
 import { fields } from '../json/scan.js';
+import { SourceError } from '../source.js';
 import { timeText } from './schema.js';
 
 export const SCHEDULES_PREFIX = 'meta/settings/schedules/';
@@ -72,11 +73,17 @@ export function requestOf(name, text) {
   const spec = new Map(fields(bodyOf(text).get('spec')));
   const task = new Map(fields(spec.get('task')));
   const value = (field) => (task.has(field) ? JSON.parse(task.get(field)) : undefined);
+  if (value('fairness_group') != null) {
+    throw new SourceError('bad_request', `the tasks of schedule ${name} have a group, and the dashboard cannot rank them in a bucket`, {
+      hint: 'Use the command:',
+      command: `qo schedule trigger ${name}`,
+    });
+  }
   const own = `schedule:${name}`;
   const tags = [...(value('tags') ?? []), ...(own.length <= 64 ? [own] : [])];
-  const { task_type, queue = 'default', priority = 5, timeout_seconds, max_retries } = Object.fromEntries(
-    ['task_type', 'queue', 'priority', 'timeout_seconds', 'max_retries'].map((field) => [field, value(field)]));
-  return { task_type, queue, priority, timeout_seconds, max_retries, tags, delay_ms: 0, retry_policy: task.get('retry_policy'), input: task.get('input') ?? 'null' };
+  const kept = ['task_type', 'queue', 'priority', 'timeout_seconds', 'max_retries', 'expires_in_ms', 'limit_key'];
+  const { queue = 'default', priority = 5, ...settings } = Object.fromEntries(kept.map((field) => [field, value(field)]));
+  return { ...settings, queue, priority, tags, delay_ms: 0, retry_policy: task.get('retry_policy'), input: task.get('input') ?? 'null' };
 }
 
 /** The next tick of an interval or a list; undefined for a cron line, whose next tick the next process writes that fires it. */

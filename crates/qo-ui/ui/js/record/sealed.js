@@ -4,6 +4,7 @@
 import { fields } from '../json/scan.js';
 
 const ERROR_PREFIX = 'qo-encrypted:';
+const SEALED_TEXT = /"qo-encrypted:[^"\\]*"/g;
 
 /** The name of the key of an encrypted input or output, given as JSON text; undefined if it is not encrypted. */
 export function payloadKey(text) {
@@ -27,7 +28,9 @@ export function shownError(error) {
 export function shownValue(text) {
   const key = payloadKey(text);
   if (key !== undefined) return label(key);
-  return text.startsWith(`"${ERROR_PREFIX}`) ? shownError(JSON.parse(text)) : text;
+  if (text.startsWith(`"${ERROR_PREFIX}`)) return shownError(JSON.parse(text));
+  // Events and logs have texts within, which are base64 and contain no quotation mark.
+  return text.replace(SEALED_TEXT, (sealed) => JSON.stringify(shownError(JSON.parse(sealed))));
 }
 
 export const label = (key) => `encrypted with key ${key}`;

@@ -14,6 +14,8 @@ export const INLINE_PAYLOAD_MAX_BYTES = 64 * 1024;
 const TIME_MAX = 253_402_300_799_999;
 const ENDS = ['completed', 'failed', 'cancelled'];
 const MADE_DUE = 'made due at once';
+/** The reader of tasks with a limit key. */
+const LIMIT_READER = 3;
 /** The reader of tasks with a key that were moved to another queue. */
 const MOVED_READER = 3;
 
@@ -123,7 +125,7 @@ const CHANGES = {
 
   redrive(record, from, now, { to }) {
     if (from !== 'pending' && from !== 'failed') throw wrongStatus('redrive', from);
-    if (record.get('ordering_key') != null) throw new Rejected('cannot redrive a task with an ordering key: its place is in the line of its queue');
+    if (record.get('ordering_key') != null) throw new Rejected('cannot redrive a task with an ordering key: its line belongs to its queue');
     const queue = record.get('queue') ?? 'default';
     if (queue === to) throw new Rejected(`the task is already in the queue ${to}`);
     if (from === 'pending') requireUnexpired(record, now);
@@ -180,6 +182,7 @@ export function submit(request, id, op, now) {
   record.set('available_at', timeText(Math.min(now + request.delay_ms, TIME_MAX)));
   if (request.input_ref) record.set('input_ref', request.input_ref);
   else record.setRaw('input', request.input.trim());
+  if (request.expires_in_ms != null) record.set('expires_at', timeText(Math.min(now + request.expires_in_ms, TIME_MAX)));
   record.set('max_wait_ms', request.max_wait_ms);
   record.set('timeout_seconds', request.timeout_seconds);
   record.set('max_retries', request.max_retries);
@@ -187,6 +190,10 @@ export function submit(request, id, op, now) {
   record.set('created_at', timeText(now));
   record.set('updated_at', timeText(now));
   record.set('tags', request.tags);
+  if (request.limit_key != null) {
+    record.set('limit_key', request.limit_key);
+    record.set('min_reader', LIMIT_READER);
+  }
   addEvent(record, { at: timeText(now), action: 'submitted', to: 'pending', attempt: 0, op_id: op });
   return record;
 }

@@ -9,6 +9,8 @@ const CONCURRENCY = 24;
 
 export class TaskCache {
   #entries = new Map();
+  /** The ids of tasks whose records could not be read the last time. */
+  #unreadable = new Set();
 
   constructor(client) {
     this.client = client;
@@ -21,6 +23,7 @@ export class TaskCache {
 
   put(id, record, etag) {
     const task = record.view();
+    this.#unreadable.delete(id);
     this.#entries.delete(id);
     this.#entries.set(id, { task, record, etag });
     if (this.#entries.size > ENTRIES_MAX) this.#entries.delete(this.#entries.keys().next().value);
@@ -28,7 +31,12 @@ export class TaskCache {
   }
 
   forget(id) {
+    this.#unreadable.delete(id);
     this.#entries.delete(id);
+  }
+
+  isUnreadable(id) {
+    return this.#unreadable.has(id);
   }
 
   /** Reads a task unless it is unchanged. Returns undefined if it does not exist. */
@@ -65,7 +73,7 @@ export class TaskCache {
 
   /** The tasks with these ids, revalidated. */
   async ofIds(ids) {
-    const tasks = await mapConcurrently(ids, CONCURRENCY, (id) => this.read(id).catch(skipUnreadable));
+    const tasks = await mapConcurrently(ids, CONCURRENCY, (id) => this.read(id).catch((error) => this.#skip(id, error)));
     return tasks.filter(Boolean);
   }
 
@@ -74,14 +82,15 @@ export class TaskCache {
       const object = await this.client.get(taskKey(id));
       return this.put(id, TaskRecord.read(object.text), object.etag);
     } catch (error) {
-      return skipUnreadable(error);
+      return this.#skip(id, error);
     }
   }
-}
 
-function skipUnreadable(error) {
-  if (error.kind === 'not_found') return undefined;
-  if (error.name !== 'Unreadable') throw error;
-  console.warn('skipped:', error.message);
-  return undefined;
+  #skip(id, error) {
+    if (error.kind === 'not_found') return undefined;
+    if (error.name !== 'Unreadable') throw error;
+    console.warn('skipped:', error.message);
+    this.#unreadable.add(id);
+    return undefined;
+  }
 }

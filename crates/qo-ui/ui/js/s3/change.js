@@ -26,9 +26,10 @@ export async function readTask(client, id) {
 
 /**
  * Changes a task, retrying after concurrent changes, until it succeeds or the transition is rejected.
+ * @param {string} kind the action, for the command that can do what a page cannot
  * @param {(record: TaskRecord, op: string, now: number) => TaskRecord} change
  */
-export async function changeTask(client, id, change) {
+export async function changeTask(client, id, kind, change) {
   const op = crypto.randomUUID();
   for (let tries = 0; tries < TRIES_MAX; tries += 1) {
     const { record, etag } = await readTask(client, id);
@@ -40,8 +41,8 @@ export async function changeTask(client, id, change) {
     if (record.get('ordering_key') !== undefined) {
       // Its line would have to be changed too, as `crates/qo-direct/src/ordering.rs` does.
       throw new SourceError('bad_request', 'this task has an ordering key, and the dashboard cannot change such tasks in a bucket', {
-        hint: 'Use the command, for example:',
-        command: `qo replay ${id}`,
+        hint: 'Use the command:',
+        command: `qo ${kind.replaceAll('_', '-')} ${id}`,
       });
     }
     const changed = change(record, op, now);

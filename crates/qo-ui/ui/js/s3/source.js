@@ -2,8 +2,8 @@
 
 import { Counter } from '../counter.js';
 import { inputKey, isName, lineKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
-import { limitRecordKey, limitUsage } from '../record/limit_usage.js';
-import { readPauses, setPaused } from '../record/queues.js';
+import { limitApplies, limitRecordKey, limitUsage, limitWait } from '../record/limit_usage.js';
+import { readPauses, setPaused, waitsForPause } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { completed, QUEUE_SETTINGS_PREFIX, queueOfSettings, queueSettingsKey, readQueueSettings } from '../record/queue_settings.js';
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, SCHEDULES_PREFIX, setSchedulePaused } from '../record/schedules.js';
@@ -29,6 +29,7 @@ const TRIES_MAX = 8;
 export class S3Source {
   kind = 's3';
   counter = new Counter();
+  hidden = new Set();
   mayWrite = true;
   actions = ['replay', 'redrive', 'run_now', 'cancel', 'archive', 'unarchive'];
   #client;
@@ -37,6 +38,7 @@ export class S3Source {
   #survey;
   #workers = new Map();
   #schedules = new Map();
+  #limits = new Map();
 
   constructor(connection) {
     this.connection = { ...connection, credentials: undefined };
@@ -87,15 +89,21 @@ export class S3Source {
     return task;
   }
 
-  /** What a pending task waits for: the head of the line of its ordering key. */
+  /** What a pending task waits for: the end of a pause, the head of the line of its ordering key, or a limit. */
   async waitsFor(task) {
-    if (task.status !== 'pending' || task.ordering_key === undefined) return undefined;
+    if (task.status !== 'pending') return undefined;
+    const paused = waitsForPause(task, await this.#pauses());
+    return paused ?? (await this.#waitsBehind(task)) ?? this.#waitsForLimit(task);
+  }
+
+  async #waitsBehind(task) {
+    if (task.ordering_key === undefined) return undefined;
     let line;
     try {
       const digest = hex(await sha256(new TextEncoder().encode(`${task.queue}/${task.ordering_key}`)));
       line = JSON.parse((await this.#client.get(lineKey(digest))).text);
     } catch (error) {
-      if (error.kind === 'not_found') return undefined;
+      if (isHidden(error)) return undefined;
       throw error;
     }
     const ahead = line.tasks.findIndex(({ id }) => id === task.id);
@@ -103,6 +111,19 @@ export class S3Source {
     const behind = line.tasks[0].id;
     const head = await this.#cache.read(behind);
     return { reason: 'ordering_key', behind, ahead, stopped: Boolean(head && stopsLine(head)) };
+  }
+
+  /** The limit that a due task waits for. Only the records of limits that apply to the task are read. */
+  async #waitsForLimit(task) {
+    if (task.available_at > this.now()) return undefined;
+    const rules = await this.#limitRules().catch(unlessHidden);
+    const limits = rules?.filter((limit) => limitApplies(limit, task)) ?? [];
+    const waits = await mapConcurrently(limits, 24, async (limit) => {
+      // The record of one limit may be hidden; another limit can still explain the wait.
+      const record = await this.#limitRecord(limit.name).catch(unlessHidden);
+      return limitWait(limit, record, this.now());
+    });
+    return waits.find(Boolean);
   }
 
   /** The stored text of a cached task. */
@@ -187,7 +208,7 @@ export class S3Source {
 
   async act(kind, id, { reason, to } = {}) {
     this.#requireWritable();
-    const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason, to, by: ACTOR }, op, now));
+    const record = await changeTask(this.#client, id, kind, (before, op, now) => apply(before, { kind, reason, to, by: ACTOR }, op, now));
     this.#cache.forget(id);
     return record.view();
   }
@@ -272,28 +293,38 @@ export class S3Source {
   }
 
   async limits() {
+    return mapConcurrently(await this.#limitRules(), 24, async (limit) => ({ ...limit, usage: await this.#limitUsage(limit) }));
+  }
+
+  /** The limits without their usage. One that has not changed since the last time is not read again. */
+  async #limitRules() {
     const found = await this.#client.list(LIMITS_PREFIX, { max: LIMITS_MAX });
-    const limits = await mapConcurrently(found.entries, 24, async ({ key }) => {
+    const limits = await mapConcurrently(found.entries, 24, async ({ key, etag }) => {
+      const known = this.#limits.get(key);
+      if (known?.etag === etag) return known.limit;
       try {
         const { body } = JSON.parse((await this.#client.get(key)).text);
-        const name = key.slice(LIMITS_PREFIX.length, -'.json'.length);
-        return body && { name, ...body, usage: await this.#limitUsage(name, body) };
+        const limit = body && { name: key.slice(LIMITS_PREFIX.length, -'.json'.length), ...body };
+        this.#limits.set(key, { etag, limit });
+        return limit;
       } catch (error) {
-        if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
+        if (isHidden(error) || error instanceof SyntaxError) return undefined;
         throw error;
       }
     });
     return limits.filter(Boolean);
   }
 
-  /** The webhooks, without their secrets. */
+  /** The webhooks, without their secrets. The session of a link may list them, but not read them: then only their names are known. */
   async webhooks() {
     const found = await this.#client.list(WEBHOOKS_PREFIX, { max: LIMITS_MAX });
     const webhooks = await mapConcurrently(found.entries, 24, async ({ key }) => {
+      const name = key.slice(WEBHOOKS_PREFIX.length, -'.json'.length);
       try {
         const { body } = JSON.parse((await this.#client.get(key)).text);
-        return body && { name: key.slice(WEBHOOKS_PREFIX.length, -'.json'.length), ...body, secret: undefined };
+        return body && { name, ...body, secret: undefined };
       } catch (error) {
+        if (error.kind === 'denied') return { name, isHidden: true };
         if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
         throw error;
       }
@@ -302,11 +333,21 @@ export class S3Source {
   }
 
   /** What is used of a limit; undefined if the page may not read it. */
-  async #limitUsage(name, limit) {
+  async #limitUsage(limit) {
     try {
-      return limitUsage(limit, (await this.#client.get(limitRecordKey(name))).text, this.now());
+      return limitUsage(limit, await this.#limitRecord(limit.name), this.now());
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** The record of a limit; undefined if nobody has used it. */
+  async #limitRecord(name) {
+    try {
+      return (await this.#client.get(limitRecordKey(name))).text;
     } catch (error) {
-      return error.kind === 'not_found' ? limitUsage(limit, undefined, this.now()) : undefined;
+      if (error.kind === 'not_found') return undefined;
+      throw error;
     }
   }
 
@@ -373,8 +414,9 @@ export class S3Source {
     } while (cursor);
   }
 
+  /** What is paused. A session that may not read it still shows tasks and queues. */
   async #pauses() {
-    return readPauses((await this.#readQueues())?.text);
+    return readPauses((await this.#readQueues().catch(unlessHidden))?.text);
   }
 
   async #readQueues() {
@@ -389,6 +431,13 @@ export class S3Source {
   #requireWritable() {
     if (this.readOnly) throw new SourceError('read_only', 'this session is read-only');
   }
+}
+
+/** Whether an object cannot be seen: it does not exist, or this session may not read it. */
+const isHidden = (error) => error.kind === 'not_found' || error.kind === 'denied';
+
+function unlessHidden(error) {
+  if (!isHidden(error)) throw error;
 }
 
 /** A worker's record, with times in milliseconds. */

@@ -43,6 +43,7 @@ export class Walk {
   async #indexPage({ prefix, idOf, order }, query, cursor, limit) {
     const list = await this.client.list(prefix, { after: cursor?.after, max: PAGE_MAX });
     const tasks = [];
+    const unreadable = [];
     const seen = new Set();
     let examined = 0;
     let at = 0;
@@ -56,12 +57,14 @@ export class Walk {
       }
       examined += batch.length;
       const found = await this.cache.ofIds(batch);
+      unreadable.push(...batch.filter((id) => this.cache.isUnreadable(id)));
       tasks.push(...found.filter((task) => matches(query, task, this.client.clock.now())));
     }
     const isEnd = at >= list.entries.length && !list.truncated;
     const complete = !list.truncated && !cursor && examined === list.entries.length;
     return {
       tasks,
+      unreadable,
       examined,
       order,
       next: isEnd ? undefined : { after: list.entries[at - 1].key },
@@ -71,6 +74,7 @@ export class Walk {
 
   async #taskPage(query, cursor, limit) {
     const tasks = [];
+    const unreadable = [];
     let examined = 0;
     let start = cursor?.start;
     let offset = cursor?.offset ?? 0;
@@ -81,6 +85,7 @@ export class Walk {
         offset += batch.length;
         examined += batch.length;
         const found = await this.cache.ofEntries(batch);
+        unreadable.push(...batch.map((entry) => taskIdOf(entry.key)).filter((id) => this.cache.isUnreadable(id)));
         tasks.push(...found.filter((task) => matches(query, task, this.client.clock.now())));
         if (tasks.length >= limit || examined >= EXAMINED_MAX) break;
       }
@@ -90,6 +95,7 @@ export class Walk {
         const whole = !window.next && !start;
         return {
           tasks,
+          unreadable,
           examined,
           next: position,
           order: whole ? 'changed' : 'changed in part',

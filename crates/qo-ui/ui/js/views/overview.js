@@ -3,9 +3,10 @@
 import { h } from '../dom.js';
 import { about, count, duration, number, percent, plural, ratePerMinute } from '../format.js';
 import { shownError } from '../record/sealed.js';
+import { isName } from '../record/keys.js';
 import { address } from '../router.js';
 import { TABS } from '../search.js';
-import { badge, button, empty, panel, taskLink, timeOf } from '../widgets/basics.js';
+import { badge, button, empty, notVisible, panel, select, taskLink, timeOf } from '../widgets/basics.js';
 import { barChart, percentileChart, shareBars } from '../widgets/chart.js';
 import { countExactly } from './count.js';
 import { healthOf, HEALTHS } from './workers.js';
@@ -16,6 +17,9 @@ const PERIODS = [['hour', '1 h'], ['day', '24 h'], ['week', '7 d']];
 
 /** A view that shows the overview of the source. */
 export class OverviewDataView {
+  /** The queue and the type that the charts show; all if they are absent. */
+  chosen = {};
+
   constructor({ app, params }) {
     this.app = app;
     this.source = app.source;
@@ -24,7 +28,7 @@ export class OverviewDataView {
   }
 
   async load({ force } = {}) {
-    this.data = await this.source.overview({ force, period: this.period });
+    this.data = await this.source.overview({ force, period: this.period, ...this.chosen });
     this.app.remember({ overview: this.data });
   }
 
@@ -36,6 +40,41 @@ export class OverviewDataView {
 
 export class OverviewView extends OverviewDataView {
   title = 'Overview';
+
+  constructor(options) {
+    super(options);
+    const named = (name) => (isName(options.params.get(name) ?? '') ? options.params.get(name) : undefined);
+    this.chosen = { queue: named('queue'), type: named('type') };
+  }
+
+  #address(period) {
+    return address('overview', { period: period === 'hour' ? undefined : period, ...this.chosen });
+  }
+
+  /** Shows the charts of another queue or type. The view stays, so that the focus does. */
+  #choose(change) {
+    this.chosen = { ...this.chosen, ...change };
+    history.replaceState(null, '', this.#address(this.period));
+    this.app.refresh({ force: true });
+  }
+
+  /** The queues and types with activity in the period, and the chosen ones. */
+  #choices() {
+    const { pairs } = this.data.activity;
+    if (!pairs) return undefined;
+    const { queue, type } = this.chosen;
+    const options = (all, names, chosen) => [['', all], ...[...new Set([...names, ...(chosen ? [chosen] : [])])].sort().map((name) => [name, name])];
+    const types = pairs.filter((pair) => queue === undefined || pair.queue === queue).map((pair) => pair.type);
+    return h('div', { class: 'choices-line' },
+      select('Queue', queue ?? '', options('All queues', pairs.map((pair) => pair.queue), queue), (name) => this.#choose({ queue: name || undefined })),
+      select('Type', type ?? '', options('All types', types, type), (name) => this.#choose({ type: name || undefined })));
+  }
+
+  /** Which period or how many tasks, and of which queue and type. */
+  #scope(what) {
+    const { queue, type } = this.data.activity.pairs ? this.chosen : {};
+    return [what, queue && `queue ${queue}`, type && `type ${type}`].filter(Boolean).join(', ');
+  }
 
   render() {
     const { data } = this;
@@ -89,8 +128,9 @@ export class OverviewView extends OverviewDataView {
     const rate = ratePerMinute(activity.rate, activity.how);
     const mark = activity.how === 'exact' ? '' : '~';
     const label = `${plural(activity.ended, 'task')} finished in the last ${duration(activity.span)}, ${rate} per minute`;
-    const tools = activity.period && h('nav', { class: 'periods', 'aria-label': 'Period' }, PERIODS.map(([name, text]) => h('a', { href: address('overview', name === 'hour' ? {} : { period: name }), 'aria-current': name === activity.period ? 'page' : undefined }, text)));
-    return panel('Throughput', { note: `last ${duration(activity.span)}`, tools },
+    const tools = activity.period && h('nav', { class: 'periods', 'aria-label': 'Period' }, PERIODS.map(([name, text]) => h('a', { href: this.#address(name), 'aria-current': name === activity.period ? 'page' : undefined }, text)));
+    return panel('Throughput', { note: this.#scope(`last ${duration(activity.span)}`), tools },
+      this.#choices(),
       activity.ended === 0 ? empty(`No task finished in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
         figure(rate, 'finished per minute'),
         figure(activity.failureShare === undefined ? '–' : `${mark}${percent(activity.failureShare)}`, 'failed'),
@@ -109,7 +149,7 @@ export class OverviewView extends OverviewDataView {
       return h('div', { class: 'percentile-chart', key: phase }, h('h3', {}, words), percentileChart(activity.bars, phase, { label, width: activity.width, span: activity.span }));
     };
     const legend = h('span', { class: 'legend' }, ['p50', 'p95', 'p99'].map((name) => h('span', {}, h('span', { class: `key ${name}` }), `~${name}`)));
-    return panel('Latency over time', { note: `last ${duration(activity.span)}`, tools: legend },
+    return panel('Latency over time', { note: this.#scope(`last ${duration(activity.span)}`), tools: legend },
       h('div', { class: 'percentile-charts' }, chart('wait', 'Waiting'), chart('run', 'Running')));
   }
 
@@ -123,7 +163,7 @@ export class OverviewView extends OverviewDataView {
     const { latency, basis } = this.data.activity;
     const columns = latency.columns ?? ['p50', 'p90', 'p99'];
     const rows = [['Waiting', latency.wait], ['Running', latency.run], ['Total', latency.total]];
-    return panel('Latency', { note: latency.count > 0 ? `of ${plural(latency.count, latency.of ?? 'completed task')}` : undefined },
+    return panel('Latency', { note: latency.count > 0 ? this.#scope(`of ${plural(latency.count, latency.of ?? 'completed task')}`) : undefined },
       latency.count === 0
         ? empty('No task completed recently')
         : h('table', { class: 'plain' },
@@ -167,7 +207,7 @@ export class OverviewView extends OverviewDataView {
     const slots = active.reduce((sum, worker) => sum + worker.slots, 0);
     const busy = active.reduce((sum, worker) => sum + worker.current_tasks.length, 0);
     return panel('Workers', { tools: h('a', { href: address('workers') }, 'All workers') },
-      workers.length === 0
+      this.source.hidden.has('workers') ? notVisible('Workers are') : workers.length === 0
         ? empty('No workers', 'Tasks wait until a worker is started.')
         : h('div', { class: 'figures' },
           HEALTHS.map((health) => h('span', { class: 'figure' }, h('strong', {}, number(by[health].length)), badge(health))),

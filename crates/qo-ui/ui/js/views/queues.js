@@ -22,9 +22,11 @@ export class QueuesView extends OverviewDataView {
     const { data } = this;
     if (!data) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Queues'), h('p', { class: 'faint' }, 'Loading…'));
     const rows = this.#rows();
+    const hidden = ['workers', 'settings', 'limits'].filter((name) => this.source.hidden.has(name));
     const notes = [
       data.pendingChecked !== undefined && `due and scheduled tasks (+) are counted among ${number(data.pendingChecked)} pending ones`,
       data.activity.how !== 'exact' && `rates (~) are those of the last ${duration(data.activity.span)}${data.activity.basis ? `, from the ${number(data.activity.basis.read)} tasks changed most recently` : ', of tasks submitted within it'}`,
+      hidden.length > 0 && `${hidden.join(', ')}: not visible to this token`,
     ].filter(Boolean).join(' · ');
     return h('main', { id: 'main', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Queues'), h('span', { class: 'note' }, notes),
@@ -77,7 +79,8 @@ export class QueuesView extends OverviewDataView {
   }
 
   #row(row) {
-    const unattended = (row.due.value > 0 || row.oldestDue) && row.workers === 0 && !row.paused;
+    const knowsWorkers = !this.source.hidden.has('workers');
+    const unattended = knowsWorkers && (row.due.value > 0 || row.oldestDue) && row.workers === 0 && !row.paused;
     const cell = (label, value, more = '') => h('td', { class: `number ${more}`, 'data-label': label }, value);
     const types = [...row.types.entries()].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([type, waiting]) => `${type} ${count({ value: waiting, how: row.typesHow })}`).join(', ');
     return h('tr', { key: row.name },
@@ -90,7 +93,7 @@ export class QueuesView extends OverviewDataView {
       h('td', { class: 'when', 'data-label': 'Oldest due' }, row.oldestDue ? timeOf(row.oldestDue, this.source) : h('span', { class: 'faint' }, '–')),
       h('td', { class: 'number', title: `in the last ${duration(this.data.activity.span)}`, 'data-label': 'Per minute' }, ratePerMinute(row.rate, this.data.activity.how)),
       h('td', { class: 'types-cell', 'data-label': 'Pending types' }, types || h('span', { class: 'faint' }, '–')),
-      cell('Workers', number(row.workers)),
+      cell('Workers', knowsWorkers ? number(row.workers) : h('span', { class: 'faint' }, '–')),
       h('td', { class: 'settings-cell', 'data-label': 'Settings' }, settingsText(this.settings?.get(row.name)) || h('span', { class: 'faint' }, '–')),
       h('td', { class: 'actions' }, !this.source.readOnly && button(row.paused ? 'Resume' : 'Pause', () => this.#toggle(row), { kind: 'small' })));
   }

@@ -3,7 +3,7 @@
 import { h } from '../dom.js';
 import { duration, number } from '../format.js';
 import { address } from '../router.js';
-import { badge, button, empty, taskLink, timeOf } from '../widgets/basics.js';
+import { badge, button, empty, notVisible, taskLink, timeOf } from '../widgets/basics.js';
 import { confirm } from '../widgets/dialog.js';
 import { toast } from '../widgets/toast.js';
 
@@ -23,7 +23,7 @@ export class SchedulesView {
     if (!this.schedules) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Schedules'), h('p', { class: 'faint' }, 'Loading…'));
     return h('main', { id: 'main', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Schedules'), h('span', { class: 'note' }, 'workers and servers fire them; each tick makes one task')),
-      this.schedules.length === 0
+      this.source.hidden.has('schedules') ? notVisible('Schedules are') : this.schedules.length === 0
         ? empty('No schedules', h('p', {}, 'Add one with ', h('code', {}, "qo schedule add nightly --cron '30 2 * * *' --type report")))
         : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows blocks schedules-table' },
@@ -33,13 +33,15 @@ export class SchedulesView {
 
   #row(schedule) {
     const { name, spec, last, next, paused_at: paused } = schedule;
+    // A bucket's page cannot read cron lines: the next process that fires the schedule writes the time.
+    const isUnknown = spec.cron && !paused && this.source.kind === 's3' && !(Date.parse(spec.end) <= this.source.now());
     const none = () => h('span', { class: 'faint' }, '–');
     return h('tr', { key: name },
       h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `tag:schedule:${name}` }) }, name)),
       h('td', { class: 'state-cell' }, paused ? [badge('paused'), ' ', h('span', { class: 'faint' }, timeOf(paused, this.source))] : badge('open')),
       h('td', { class: 'mono half-cell', 'data-label': 'Rule' }, ruleOf(spec)),
       h('td', { class: 'half-cell', 'data-label': 'Task type' }, spec.task.task_type),
-      h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : none()),
+      h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : isUnknown ? h('span', { class: 'faint' }, 'when a worker next fires it') : none()),
       h('td', { class: 'when', 'data-label': 'Last run' }, last ? [timeOf(last.tick, this.source), ' ', taskLink(last.task, last.task.slice(0, 8))] : none()),
       h('td', { class: 'number', 'data-label': 'Runs' }, number(schedule.fired)),
       h('td', { class: 'number', 'data-label': 'Skipped' }, number(schedule.skipped)),

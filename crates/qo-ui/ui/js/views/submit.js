@@ -13,13 +13,14 @@ const RETRIES_MAX = 10_000;
 const TIMEOUT_MAX_SECONDS = 30 * 24 * 60 * 60;
 const TAGS_MAX = 16;
 const TAG_MAX_BYTES = 64;
+const ORDERING_KEY_MAX_BYTES = 256;
 const JSON_MAX_DEPTH = 128;
 const NAME = '[A-Za-z0-9_\\-][A-Za-z0-9_.\\-]{0,63}';
 const SEALED = 'the input is encrypted for another task: submit a copy with `qo submit` and the key';
 const DEFAULTS = { task_type: '', queue: 'default', priority: 5, timeout_seconds: '', max_retries: '', tags: [] };
 const KINDS = {
   submit: { title: 'Submit a task', hint: 'The task gets a new id.' },
-  duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. Idempotency, ordering and limit keys are not copied.' },
+  duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. The idempotency key is not copied.' },
   edit: { title: 'Edit and retry', hint: 'This submits a new task with the edited input. The failed task stays as it was, or is archived.' },
 };
 
@@ -40,7 +41,12 @@ export async function submitCopy(app, task, kind) {
 
 async function open(app, kind, task, input) {
   const { title, hint: rules } = KINDS[kind];
-  const hint = task.fairness_group && !app.source.takesGroups ? `${rules} The group ${task.fairness_group} is not kept: only a server, the command or a program can rank a task in its group.` : rules;
+  const { takesGroups, takesOrdering } = app.source;
+  const hint = [
+    rules,
+    task.fairness_group && !takesGroups && `The group ${task.fairness_group} is not kept: only a server, the command or a program can rank a task in its group.`,
+    task.ordering_key && !takesOrdering && `The ordering key ${task.ordering_key} is not kept: only a server, the command or a program can add a task to a line.`,
+  ].filter(Boolean).join(' ');
   const submitted = await dialog(title, (close) => {
     const status = h('div', { 'aria-live': 'polite' });
     const field = (name, label, value, attributes = {}) => h('label', { class: 'field' }, h('span', {}, label), h('input', { name, value: String(value), autocomplete: 'off', required: true, ...attributes }));
@@ -73,7 +79,9 @@ async function open(app, kind, task, input) {
         field('max_retries', 'Retries', task.max_retries, { ...whole, max: RETRIES_MAX, ...ofQueue }),
         field('timeout_seconds', 'Timeout in seconds', task.timeout_seconds, { ...whole, min: 1, max: TIMEOUT_MAX_SECONDS, ...ofQueue }),
         field('tags', 'Tags, separated by commas', task.tags.join(', '), { required: false }),
-        app.source.takesGroups && field('group', 'Group', task.fairness_group ?? '', { pattern: NAME, required: false, placeholder: 'such as a tenant' })),
+        field('limit_key', 'Limit key', task.limit_key ?? '', { pattern: NAME, required: false, placeholder: 'such as an account' }),
+        takesOrdering && field('ordering_key', 'Ordering key', task.ordering_key ?? '', { required: false, maxlength: ORDERING_KEY_MAX_BYTES, placeholder: 'runs in submit order' }),
+        takesGroups && field('group', 'Group', task.fairness_group ?? '', { pattern: NAME, required: false, placeholder: 'such as a tenant' })),
       h('label', { class: 'field' }, h('span', {}, 'Input (JSON)'), h('textarea', { name: 'input', rows: 10, spellcheck: 'false', class: 'mono' }, input)),
       kind === 'edit' && h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'archive', checked: true }), 'Archive the failed task'),
       status,
@@ -124,6 +132,9 @@ function requestOf(values, task) {
     max_retries: numberOf(values.max_retries),
     retry_policy: task.retry_policy ? retryPolicyText(task.retry_policy) : undefined,
     tags: tagsOf(values.tags),
+    limit_key: values.limit_key || undefined,
+    ordering_key: values.ordering_key || undefined,
+    ordering_on_failure: values.ordering_key ? task.ordering_on_failure : undefined,
     fairness_group: values.group || undefined,
     input: values.input,
   };

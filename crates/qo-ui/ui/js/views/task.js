@@ -173,12 +173,18 @@ export class TaskView {
       task.limit_key && ['Limit key', h('span', { class: 'mono' }, task.limit_key)],
       task.fairness_group && ['Group', h('span', { class: 'mono' }, task.fairness_group)],
       this.waitsFor?.reason === 'limit' && ['Waits for', limitText(this.waitsFor)],
+      this.waitsFor?.reason === 'paused' && ['Waits for', pauseText(this.waitsFor)],
       stopsLine(task) && ['Stops', 'the tasks with the same ordering key: replay or cancel this task'],
       task.idempotency_key && ['Idempotency key', [h('span', { class: 'mono' }, task.idempotency_key), { waiting: ' (held until it is started)', unfinished: ' (held until it is finished)' }[task.idempotency_hold]]],
       ['Shard', h('a', { href: address('tasks', { shard: task.shard }) }, task.shard)],
       ['Revision', String(task.revision)],
     ]), this.source.rawRecord && h('p', { class: 'record-line' }, h('span', { class: 'faint' }, 'Full record as JSON '), copyButton(() => this.source.rawRecord(task.id) ?? '', 'the record')));
   }
+}
+
+/** Which pause keeps a task from starting. */
+function pauseText({ queue, by, note }) {
+  return `${queue === undefined ? 'its type' : 'its queue'} to be resumed${by ? `, paused by ${by}` : ', paused'}${note ? `: ${note}` : ''}`;
 }
 
 /** Why a limit keeps a task from starting. */

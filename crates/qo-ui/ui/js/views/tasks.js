@@ -6,11 +6,12 @@ import { address, go } from '../router.js';
 import { SHARDS } from '../record/keys.js';
 import { shownError } from '../record/sealed.js';
 import { combine, describe, parseSearch, TABS } from '../search.js';
-import { badge, button, copyButton, empty, problem, sentence, statusWord, taskLink, timeOf } from '../widgets/basics.js';
+import { badge, button, copyButton, empty, problem, select, sentence, statusWord, taskLink, timeOf } from '../widgets/basics.js';
 import { ACTIONS, actOnMany } from './actions.js';
 import { submitTask } from './submit.js';
 
 const LIMIT = 50;
+const UNREADABLE_SHOWN = 5;
 const COUNTS_MAX_AGE_MS = 30_000;
 const ascending = (by) => (a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : b.updated_at - a.updated_at);
 /** The statuses in the order of a task's life. */
@@ -97,7 +98,7 @@ export class TasksView {
       this.#tabs(),
       this.#tools(),
       this.problems.map((text) => problem({ message: text })),
-      this.problems.length > 0 ? h('p', { class: 'faint' }, 'No tasks are shown and no action is offered until the search is corrected.') : this.page ? [this.#selectionBar(), this.#table(), this.#pager()] : h('p', { class: 'faint loading-line' }, 'Loading…'));
+      this.problems.length > 0 ? h('p', { class: 'faint' }, 'No tasks are shown and no action is offered until the search is corrected.') : this.page ? [this.#selectionBar(), this.#table(), this.#unreadable(), this.#pager()] : h('p', { class: 'faint loading-line' }, 'Loading…'));
   }
 
   #tabs() {
@@ -242,6 +243,16 @@ export class TasksView {
     return empty('No tasks yet', h('p', {}, 'Submit one with ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')));
   }
 
+  /** The tasks on this page whose records the page cannot read. Their own pages say why. */
+  #unreadable() {
+    const { unreadable = [] } = this.page;
+    if (unreadable.length === 0) return undefined;
+    const shown = unreadable.slice(0, UNREADABLE_SHOWN);
+    const rest = unreadable.length - shown.length;
+    return h('p', { class: 'note warn-text' }, `${plural(unreadable.length, 'task cannot', 'tasks cannot')} be read: `,
+      shown.map((id, index) => [index > 0 && ', ', taskLink(id, id.slice(0, 8))]), rest > 0 && ` and ${number(rest)} more`);
+  }
+
   #pager() {
     const { page } = this;
     const at = this.#cursors.length;
@@ -320,10 +331,4 @@ function nextStep(task, now, source) {
   if (task.status === 'pending') return [h('span', {}, 'waiting since '), timeOf(task.available_at, source)];
   if (task.last_error && task.status !== 'completed') return h('span', { class: task.status === 'failed' ? 'error-text' : 'faint', title: shownError(task.last_error) }, shownError(task.last_error));
   return '';
-}
-
-function select(label, value, options, choose) {
-  return h('label', { class: 'select' }, h('span', { class: 'sr-only' }, label),
-    h('select', { 'aria-label': label, value, on: { change: (event) => choose(event.target.value) } },
-      options.map(([key, text]) => h('option', { value: key, selected: key === value }, text))));
 }

@@ -15,7 +15,9 @@ export function webhooksSection(app, webhooks) {
   if (webhooks === undefined || (webhooks.length === 0 && !mayChange)) return undefined;
   return h('section', { class: 'stacked', 'aria-labelledby': 'webhooks' },
     h('div', { class: 'page-head' }, h('h2', { id: 'webhooks' }, 'Webhooks'),
-      h('span', { class: 'note' }, webhooks.length === 0 ? 'none: nobody is notified when tasks end' : h('a', { href: address('tasks', { q: 'queue:webhooks' }) }, 'notifications')),
+      h('span', { class: 'note' },
+        webhooks.length === 0 ? 'none: nobody is notified when tasks end' : h('a', { href: address('tasks', { q: 'queue:webhooks' }) }, 'notifications'),
+        webhooks.some((webhook) => webhook.isHidden) && ' · only names: this session may not read them, and some may have been removed'),
       mayChange && button('Add a webhook…', () => add(app), { kind: 'small' })),
     webhooks.length > 0 && h('div', { class: 'card' },
       h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
@@ -23,13 +25,14 @@ export function webhooksSection(app, webhooks) {
         h('tbody', {}, webhooks.map((webhook) => row(app, webhook, mayChange)))))));
 }
 
-function row(app, { name, url, events, queues = [], task_types: types = [] }, mayChange) {
+function row(app, { name, url, events, queues = [], task_types: types = [], isHidden }, mayChange) {
+  const orUnknown = (value) => (isHidden ? h('span', { class: 'faint' }, '–') : value);
   const of = [...queues.map((queue) => `queue ${queue}`), ...types.map((type) => `type ${type}`)].join(', ') || 'all tasks';
   return h('tr', { key: `webhook ${name}` },
     h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `queue:webhooks tag:webhook:${name}` }) }, name)),
-    h('td', { 'data-label': 'On' }, events.join(', ')),
-    h('td', { 'data-label': 'Of' }, of),
-    h('td', { class: 'mono whole-cell', 'data-label': 'URL' }, url),
+    h('td', { 'data-label': 'On' }, orUnknown(events?.join(', '))),
+    h('td', { 'data-label': 'Of' }, orUnknown(of)),
+    h('td', { class: 'mono whole-cell', 'data-label': 'URL' }, orUnknown(url)),
     h('td', { class: 'actions' }, mayChange && [
       button('Test', () => test(app, name), { kind: 'small' }),
       button('Remove', () => remove(app, name), { kind: 'small danger-quiet' }),

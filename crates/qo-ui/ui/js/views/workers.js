@@ -2,7 +2,7 @@
 
 import { h } from '../dom.js';
 import { bytes, number } from '../format.js';
-import { badge, button, empty, taskLink, timeOf } from '../widgets/basics.js';
+import { badge, button, empty, notVisible, taskLink, timeOf } from '../widgets/basics.js';
 import { confirm } from '../widgets/dialog.js';
 import { toast } from '../widgets/toast.js';
 
@@ -37,7 +37,7 @@ export class WorkersView {
     return h('main', { id: 'main', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Workers'),
         h('span', { class: 'note' }, 'active: heartbeat within a minute · stale: within five minutes · dead: older; its tasks are recovered when their leases expire')),
-      workers.length === 0
+      this.source.hidden.has('workers') ? notVisible('Workers are') : workers.length === 0
         ? empty('No workers', h('p', {}, 'Start one with ', h('code', {}, 'qo worker')), 'Tasks wait until a worker is started.')
             : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },

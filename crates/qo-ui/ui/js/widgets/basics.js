@@ -72,6 +72,18 @@ export function button(label, click, { kind = '', disabled = false, title, key }
   return h('button', { type: 'button', class: kind, disabled, title, key, on: { click } }, label);
 }
 
+/** A choice among named values. */
+export function select(label, value, options, choose) {
+  return h('label', { class: 'select' }, h('span', { class: 'sr-only' }, label),
+    h('select', { 'aria-label': label, value, on: { change: (event) => choose(event.target.value) } },
+      options.map(([key, text]) => h('option', { value: key, selected: key === value }, text))));
+}
+
+/** What is shown instead of something that the server refuses to this token, such as one that is limited to a queue. */
+export function notVisible(what) {
+  return empty(`${what} not visible to this token`, 'The token may be limited to some queues or types.');
+}
+
 /** A placeholder that says why there is nothing and what to do. */
 export function empty(title, ...more) {
   return h('div', { class: 'empty' }, h('p', { class: 'empty-title' }, title), more.map((line) => (typeof line === 'string' ? h('p', {}, line) : line)));

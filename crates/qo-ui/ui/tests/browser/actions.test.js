@@ -1,16 +1,15 @@
-// Actions on tasks in a bucket. The dashboard must write what the engine would.
+// Actions on tasks in a bucket. The dashboard must write what the engine would, so some of them are done on a server, too.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
+import { checkAccess, closePage, noDialog, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
-import { setUp } from '../support/setup.js';
+import { useSources } from '../support/sources.js';
 
-let stage;
-before(async () => { stage = await setUp('actions', { versioned: false }); });
-after(async () => { await stage?.close(); });
+const stage = useSources('actions', { versioned: false });
+const { SOURCES } = stage;
 
 /** The next task of the sample data that matches and is not used by another test. */
 const taken = new Set();
@@ -71,6 +70,7 @@ test('cancel ends a pending task at once, after confirmation', async () => {
   await checkAccess(page, 'a confirmation dialog');
   await screenshot(page, 'confirm');
   await inDialog(page, 'Go back');
+  await noDialog(page);
   assert.equal((await stage.stored(task.id)).revision, task.revision, 'nothing happens without confirmation');
   await press(page, 'Cancel');
   await page.locator('dialog input').fill('no longer wanted');
@@ -185,28 +185,30 @@ test('a lost response is resolved by reading back', async () => {
   await closePage(page);
 });
 
-test('a bulk action on selected tasks shows a preview and a report', async () => {
-  const page = await openDashboard(stage, { go: 'tasks?tab=completed' });
-  const rows = page.locator('.tasks-table tbody tr');
-  await rows.nth(2).waitFor();
-  const ids = [];
-  for (const index of [0, 1, 2]) {
-    await rows.nth(index).locator('input').check();
-    ids.push(await rows.nth(index).locator('.id-cell').innerText());
-    taken.add(ids.at(-1));
-  }
-  await shows(page, '3 tasks selected');
-  await page.locator('.selection').getByRole('button', { name: 'Archive' }).click();
-  await shows(page, '3 tasks match: 3 completed', 'dialog');
-  assert.doesNotMatch(await page.locator('dialog').innerText(), /false|undefined|null/);
-  await checkAccess(page, 'a preview');
-  await screenshot(page, 'bulk');
-  await inDialog(page, 'Archive 3 tasks');
-  await shows(page, 'Archived 3 tasks', 'dialog');
-  await inDialog(page, 'Close');
-  for (const id of ids) assert.equal((await stage.stored(id)).status, 'archived');
-  await closePage(page);
-});
+for (const [kind, open] of Object.entries(SOURCES)) {
+  test(`a bulk action on selected tasks shows a preview and a report on a ${kind}`, async () => {
+    const page = await open('tasks?tab=completed');
+    const rows = page.locator('.tasks-table tbody tr');
+    await rows.nth(2).waitFor();
+    const ids = [];
+    for (const index of [0, 1, 2]) {
+      await rows.nth(index).locator('input').check();
+      ids.push(await rows.nth(index).locator('.id-cell').innerText());
+      taken.add(ids.at(-1));
+    }
+    await shows(page, '3 tasks selected');
+    await page.locator('.selection').getByRole('button', { name: 'Archive' }).click();
+    await shows(page, '3 tasks match: 3 completed', 'dialog');
+    assert.doesNotMatch(await page.locator('dialog').innerText(), /false|undefined|null/);
+    await checkAccess(page, 'a preview');
+    await screenshot(page, `bulk-${kind}`);
+    await inDialog(page, 'Archive 3 tasks');
+    await shows(page, 'Archived 3 tasks', 'dialog');
+    await inDialog(page, 'Close');
+    for (const id of ids) assert.equal((await stage.stored(id)).status, 'archived');
+    await closePage(page);
+  });
+}
 
 test('a bulk action applies to all matching tasks', async () => {
   const matching = stage.tasks.filter((task) => task.status === 'failed' && task.task_type === 'sync_crm' && !taken.has(task.id));
@@ -278,6 +280,76 @@ test('a read-only session offers no actions', async () => {
   await closePage(page);
 });
 
+for (const [kind, open] of Object.entries(SOURCES)) {
+  test(`a waiting task is moved to another queue on a ${kind}`, async () => {
+    const task = take((one) => one.status === 'pending' && one.ordering_key === undefined);
+    const page = await open(`tasks/${task.id}`);
+    await shows(page, task.id, '.id-line');
+    await press(page, 'Move');
+    await page.locator('dialog input[name=to]').fill('not/valid');
+    await inDialog(page, 'Continue');
+    await shows(page, 'A queue name has', 'dialog');
+    await checkAccess(page, 'the queue to move to');
+    await page.locator('dialog input[name=to]').fill('elsewhere');
+    await inDialog(page, 'Continue');
+    await shows(page, 'Moved', '.timeline');
+    const stored = await stage.stored(task.id);
+    assert.deepEqual([stored.status, stored.queue, Date.parse(stored.available_at)], ['pending', 'elsewhere', Date.parse(task.available_at) + 1]);
+    const event = stored.events.at(-1);
+    assert.deepEqual([event.action, event.error, event.by], ['redriven', `moved from queue ${task.queue} to elsewhere`, 'dashboard']);
+    await until('only the entry of the other queue is left', async () => {
+      const keys = await indexOf(task.id);
+      return keys.length === 1 && keys[0].includes('/elsewhere/');
+    });
+    await closePage(page);
+  });
+
+  test(`failed tasks are moved to another queue on a ${kind}`, async () => {
+    const page = await open('tasks?tab=failed');
+    await page.locator('.tasks-table tbody tr').first().waitFor();
+    const ids = (await page.locator('.id-cell').allInnerTexts()).slice(0, 2);
+    for (const id of ids) {
+      taken.add(id);
+      await page.getByRole('checkbox', { name: `Select task ${id}` }).check();
+    }
+    await press(page, 'Move');
+    await page.locator('dialog input[name=to]').fill('repaired');
+    await inDialog(page, 'Continue');
+    await shows(page, '2 tasks match', 'dialog');
+    await inDialog(page, 'Move 2 tasks');
+    await shows(page, 'Moved 2 tasks', 'dialog');
+    await inDialog(page, 'Close');
+    for (const stored of await Promise.all(ids.map((id) => stage.stored(id)))) assert.deepEqual([stored.status, stored.queue, stored.retry_count], ['pending', 'repaired', 0]);
+    await closePage(page);
+  });
+
+  test(`a worker is asked to be quiet, and to stop, on a ${kind}`, async () => {
+    const name = `worker-asked-on-a-${kind}`;
+    const key = `workers/${name}.json`;
+    const record = { worker_id: name, started_at: new Date().toISOString(), last_heartbeat: new Date().toISOString(), slots: 2, unknown: { kept: true } };
+    await stage.s3.putMany(stage.bucket, [{ key, body: JSON.stringify(record) }]);
+    const page = await open('workers');
+    const row = page.locator('tr').filter({ hasText: name });
+    const stored = async () => JSON.parse(await stage.s3.get(stage.bucket, key));
+    await row.getByRole('button', { name: 'Quiet' }).click();
+    await inDialog(page, 'Quiet the worker');
+    await row.getByText('quiet', { exact: true }).waitFor();
+    const { request, unknown } = await stored();
+    assert.deepEqual([request.action, request.by, unknown], ['quiet', 'dashboard', { kept: true }]);
+    await row.getByRole('button', { name: 'Stop' }).click();
+    await shows(page, 'finishes those that it runs, and exits', 'dialog');
+    await inDialog(page, 'Stop the worker');
+    await row.getByText('stopping').waitFor();
+    assert.equal((await stored()).request.action, 'stop');
+    await row.getByRole('button', { name: 'Resume' }).click();
+    await row.getByRole('button', { name: 'Quiet' }).waitFor();
+    assert.equal((await stored()).request, undefined);
+    await checkAccess(page, 'workers with actions');
+    await closePage(page);
+  });
+}
+
+// Last, because the worker runs all other tasks that are due, too.
 test('a real worker runs a task replayed here', async () => {
   const task = take((one) => one.status === 'failed' && one.queue !== 'reports');
   const worker = spawn(await programs.echoWorker(), [`s3://${stage.bucket}`], {
@@ -298,68 +370,4 @@ test('a real worker runs a task replayed here', async () => {
   } finally {
     worker.kill();
   }
-});
-
-test('a waiting task is moved to another queue', async () => {
-  const task = take((one) => one.status === 'pending' && one.ordering_key === undefined);
-  const page = await openTask(task.id);
-  await press(page, 'Move');
-  await page.locator('dialog input[name=to]').fill('not/valid');
-  await inDialog(page, 'Continue');
-  await shows(page, 'A queue name has', 'dialog');
-  await checkAccess(page, 'the queue to move to');
-  await page.locator('dialog input[name=to]').fill('elsewhere');
-  await inDialog(page, 'Continue');
-  await shows(page, 'Moved', '.timeline');
-  const stored = await stage.stored(task.id);
-  assert.deepEqual([stored.status, stored.queue, Date.parse(stored.available_at)], ['pending', 'elsewhere', Date.parse(task.available_at) + 1]);
-  const event = stored.events.at(-1);
-  assert.deepEqual([event.action, event.error, event.by], ['redriven', `moved from queue ${task.queue} to elsewhere`, 'dashboard']);
-  await until('only the entry of the other queue is left', async () => {
-    const keys = await indexOf(task.id);
-    return keys.length === 1 && keys[0].includes('/elsewhere/');
-  });
-  await closePage(page);
-});
-
-test('failed tasks are moved to another queue', async () => {
-  const page = await openDashboard(stage, { go: 'tasks?tab=failed' });
-  await page.locator('.tasks-table tbody tr').first().waitFor();
-  const id = await page.locator('.id-cell').first().innerText();
-  await page.getByRole('checkbox', { name: `Select task ${id}` }).check();
-  await press(page, 'Move');
-  await page.locator('dialog input[name=to]').fill('repaired');
-  await inDialog(page, 'Continue');
-  await shows(page, '1 task matches', 'dialog');
-  await inDialog(page, 'Move 1 task');
-  await shows(page, 'Moved 1 task', 'dialog');
-  await inDialog(page, 'Close');
-  const stored = await stage.stored(id);
-  assert.deepEqual([stored.status, stored.queue, stored.retry_count], ['pending', 'repaired', 0]);
-  await closePage(page);
-});
-
-test('a worker is asked to be quiet, and to stop', async () => {
-  const name = 'worker-asked';
-  const key = `workers/${name}.json`;
-  const record = { worker_id: name, started_at: new Date().toISOString(), last_heartbeat: new Date().toISOString(), slots: 2, unknown: { kept: true } };
-  await stage.s3.putMany(stage.bucket, [{ key, body: JSON.stringify(record) }]);
-  const page = await openDashboard(stage, { go: 'workers' });
-  const row = page.locator('tr').filter({ hasText: name });
-  const stored = async () => JSON.parse(await stage.s3.get(stage.bucket, key));
-  await row.getByRole('button', { name: 'Quiet' }).click();
-  await inDialog(page, 'Quiet the worker');
-  await row.getByText('quiet', { exact: true }).waitFor();
-  const { request, unknown } = await stored();
-  assert.deepEqual([request.action, request.by, unknown], ['quiet', 'dashboard', { kept: true }]);
-  await row.getByRole('button', { name: 'Stop' }).click();
-  await shows(page, 'finishes those that it runs, and exits', 'dialog');
-  await inDialog(page, 'Stop the worker');
-  await row.getByText('stopping').waitFor();
-  assert.equal((await stored()).request.action, 'stop');
-  await row.getByRole('button', { name: 'Resume' }).click();
-  await row.getByRole('button', { name: 'Quiet' }).waitFor();
-  assert.equal((await stored()).request, undefined);
-  await checkAccess(page, 'workers with actions');
-  await closePage(page);
 });

@@ -5,25 +5,20 @@ import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { checkAccess, closePage, openDashboard, screenshot, shows, until } from '../support/browser.js';
 import { programs } from '../support/programs.js';
 import { serveQo } from '../support/serve.js';
-import { setUpServer } from '../support/setup.js';
+import { useServer } from '../support/sources.js';
 import { SCREENSHOTS } from '../support/stage.js';
 
 const run = promisify(execFile);
-let stage;
-let server;
-before(async () => {
-  stage = await setUpServer();
-  ({ server } = stage);
-});
-after(async () => { await stage?.close(); });
+const stage = useServer();
 
 test('the page of tasks shows the newest first, also among thousands of others', async () => {
+  const { server } = stage;
   await server.submit(Array.from({ length: 1500 }, () => ({ task_type: 'old', max_retries: 0 })));
   await server.work(300, () => ({ fail: { error: 'old failure', kind: 'permanent' } }), { types: ['old'] });
   await new Promise((done) => setTimeout(done, 20));
@@ -71,7 +66,7 @@ test('the reference of the API can be read in light and dark, and on a phone', a
     for (const width of [1280, 375]) {
       const context = await stage.browser.newContext({ colorScheme, viewport: { width, height: 800 } });
       const page = await context.newPage();
-      await page.goto(`${server.url}/docs`);
+      await page.goto(`${stage.server.url}/docs`);
       await until('the routes are shown', async () => (await page.locator('article').count()) > 20);
       await checkAccess(page, `/docs, ${colorScheme}, ${width}`);
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);

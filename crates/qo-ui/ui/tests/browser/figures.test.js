@@ -1,6 +1,9 @@
 // The figures of a server: exact where the server counts, marked where they are estimated, and cheap.
 
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
@@ -8,13 +11,16 @@ import { serveQo } from '../support/serve.js';
 import { startBrowser } from '../support/stage.js';
 
 const TASKS = 20_000;
+const ARCHIVED = 150;
 let browser;
 let server;
+let startedAt;
 /** What the page must show, counted while the tasks are generated. */
-const model = { pending: 0, completed: 0, failed: 0, cancelled: 0, running: 0, queues: {} };
+const model = { pending: 0, completed: 0, failed: 0, cancelled: 0, running: 0, archived: 0, finished: 0, queues: {} };
 
 before(async () => {
   browser = await startBrowser();
+  startedAt = Date.now();
   server = await serveQo({ store: 'memory:?engine=slate' });
   const queues = ['alpha', 'beta', 'gamma'];
   await server.submit(Array.from({ length: TASKS }, (_, index) => ({
@@ -34,9 +40,15 @@ before(async () => {
       model.failed += failed;
       model.completed += worked - failed;
       model.pending -= worked;
+      model.finished += worked;
       model.queues[queue].pending -= worked;
     }
   }
+  // Some are archived, which does not undo that they finished.
+  const { tasks } = await server.api('GET', `/v1/tasks?status=completed&limit=${ARCHIVED}&fields=id`);
+  await server.api('POST', '/v1/bulk', { operation: 'archive', filter: { ids: tasks.map(({ id }) => id) } });
+  model.archived = ARCHIVED;
+  model.completed -= ARCHIVED;
 });
 after(async () => {
   server?.stop();
@@ -46,14 +58,24 @@ after(async () => {
 const openAt = (hash) => openDashboard({ browser, url: `${server.url}/ui/${hash}` }, { plain: true });
 /** Waits until the dialog has found all tasks that match, which takes a while on a busy machine. */
 const finds = (page, many) => until(`${many} tasks are found`, async () => (await page.locator('dialog').innerText()).includes(`${many.toLocaleString('en')} tasks match`));
+/** The rate and the share of failures that the overview shows. */
+const figures = async (page) => (await page.locator('.panel').filter({ hasText: 'Throughput' }).locator('.figure').allInnerTexts()).map((text) => text.replace(/\s+/g, ' '));
 const plain = (text) => Number(text.replaceAll(',', ''));
 
 test('the overview equals a model of 20,000 tasks', async () => {
   const page = await openAt('#/overview');
   await shows(page, '20,000 tasks in total');
-  for (const status of ['running', 'completed', 'failed', 'cancelled']) {
+  for (const status of ['running', 'completed', 'failed', 'cancelled', 'archived']) {
     assert.equal(plain(await page.locator(`.tile.${status} .tile-value`).innerText()), model[status], status);
   }
+  const [rate, failures] = await figures(page);
+  // All of them finished since the server started, which is counted as a minute at least. The last minute may have just begun.
+  const minutes = Math.max((Date.now() - startedAt) / 60_000, 1) + 1;
+  assert.match(rate, /^[\d,]+ finished per minute$/);
+  const perMinute = plain(rate.split(' ')[0]);
+  assert.ok(perMinute <= model.finished && perMinute >= Math.floor(model.finished / minutes), `${rate}, of ${model.finished} in less than ${minutes} minutes`);
+  assert.equal(failures, `${((100 * model.failed) / model.finished).toFixed(1)} % failed`);
+  await shows(page, `of ${model.finished.toLocaleString('en')} finished tasks`);
   await shows(page, `${model.pending.toLocaleString('en')} pending; due and scheduled tasks are told apart among 1,000 of them`);
   // Only a part of the pending tasks was listed, so these are lower bounds and say so.
   for (const tab of ['due', 'scheduled']) assert.match(await page.locator(`.tile.${tab} .tile-value`).innerText(), /^[\d,]+\+$/);
@@ -114,6 +136,40 @@ test('rate, failures and latency are counted by the server, over an hour, a day 
   await screenshot(page, 'server-overview-week');
   await closePage(page);
   small.stop();
+});
+
+test('a server in direct mode counts 3,000 tasks exactly, and marks rates and failures as estimates', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'qo-figures-'));
+  const direct = await serveQo({ store: `sqlite:${join(folder, 'qo.db')}`, args: ['--no-monitor'] });
+  try {
+    // As many as one page lists: those submitted within the last hour.
+    await direct.submit(Array.from({ length: 900 }, () => ({ task_type: 'early', max_retries: 0 })), 300);
+    let finished = 0;
+    let failed = 0;
+    while (finished < 600) {
+      const worked = await direct.work(100, (_, index) => (index % 25 === 0 ? { fail: { error: 'no', kind: 'permanent' } } : { complete: {} }));
+      finished += worked;
+      failed += Math.ceil(worked / 25);
+    }
+    const page = await openDashboard({ browser, url: `${direct.url}/ui/#/overview` }, { plain: true });
+    const tile = async (status) => plain(await page.locator(`.tile.${status} .tile-value`).innerText());
+    await shows(page, '900 tasks in total');
+    assert.deepEqual([await tile('completed'), await tile('failed'), await tile('due')], [finished - failed, failed, 900 - finished]);
+    // Other processes may change tasks, too, so the server cannot count what it does itself.
+    const [rate, failures] = await figures(page);
+    const near = (text, value) => assert.ok(/^~[\d,.]+ /.test(text) && Math.abs(plain(/[\d,.]+/.exec(text)[0]) / value - 1) < 0.1, `${text}, not ${value}`);
+    near(rate, finished / 60);
+    near(failures, (100 * failed) / finished);
+    await shows(page, 'Of the tasks that were submitted within this time.');
+    // With more tasks than one page lists, the counts stay exact.
+    await direct.submit(Array.from({ length: 2100 }, () => ({ task_type: 'late', delay_ms: 3_600_000 })), 300);
+    await until('all are counted', async () => (await page.locator('#main').innerText()).includes('3,000 tasks in total'));
+    assert.deepEqual([await tile('completed'), await tile('failed')], [finished - failed, failed]);
+    await closePage(page);
+  } finally {
+    await direct.stop();
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 test('one refresh with 3,000 tasks of 40 KB takes less than 300 KB', async (t) => {

@@ -1,24 +1,12 @@
 // Every page and form on a bucket and on a server, with all that it can show: pictures wide and on a phone, light and dark, and accessibility.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { after, before, test } from 'node:test';
-import { promisify } from 'node:util';
+import { test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, visit } from '../support/browser.js';
-import { programs } from '../support/programs.js';
-import { serveQo } from '../support/serve.js';
-import { setUp } from '../support/setup.js';
+import { checkAccess, closePage, noDialog, screenshot, shows, visit } from '../support/browser.js';
+import { useSources } from '../support/sources.js';
 
-const run = promisify(execFile);
-let stage;
-let server;
-
-before(async () => {
-  stage = await setUp('pages');
-  const env = { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey, QO_ACTOR: 'ada@laptop' };
-  const program = await programs.qo();
-  const qo = async (...words) => run(program, words, { env });
+async function prepare({ qo }) {
   await qo('schedule', 'add', 'nightly-report', '--cron', '30 2 * * 1-5', '--time-zone', 'Europe/Berlin', '--type', 'generate_report', '--overlap', 'skip');
   await qo('schedule', 'add', 'heartbeat', '--every', '90s', '--type', 'ping', '--jitter', '5s');
   await qo('schedule', 'pause', 'heartbeat');
@@ -28,17 +16,9 @@ before(async () => {
   await qo('webhook', 'add', 'billing', 'https://example.org/hooks/qo');
   await qo('webhook', 'add', 'alerts', 'https://alerts.example.org/services/a-rather-long-path/of-a-receiver?tenant=emea', '--on', 'failed', '--queue', 'billing');
   await qo('pause', '--type', 'resize_image', '--reason', 'the image library has a memory leak, see the ticket');
-  server = await serveQo({ store: env.QO_STORE, env, args: ['--no-monitor'] });
-});
-after(async () => {
-  server?.stop();
-  await stage?.close();
-});
-
-const SOURCES = {
-  bucket: (hash) => openDashboard(stage, { go: hash }),
-  server: (hash) => openDashboard({ ...stage, url: `${server.url}/ui/#/${hash}` }, { plain: true }),
-};
+}
+const stage = useSources('pages', { versioned: true, prepare });
+const { SOURCES } = stage;
 const failed = () => stage.task({ status: 'failed', task_type: 'nightly_backup' }).id;
 
 /** Each page: its address, what must be visible, and where. */
@@ -81,6 +61,8 @@ for (const [name, open] of Object.entries(SOURCES)) {
         const times = page.locator('.schedules-table tbody tr').filter({ hasText: 'heartbeat' }).locator('.when');
         assert.deepEqual(await times.allInnerTexts(), ['–', '–'], 'a paused schedule without a run has neither time');
       }
+      // Of the largest worker: its host, CPU, memory, and what it has completed.
+      if (title === 'workers') for (const fact of ['ip-10-0-3-17', '96 %', '88.0 MiB', '1,204']) await shows(page, fact, '#main tbody');
       await checkAccess(page, `${title} on a ${name}`);
       await screenshot(page, `page-${name}-${title}`, { fullPage: true });
     }
@@ -100,7 +82,7 @@ for (const [name, open] of Object.entries(SOURCES)) {
       await checkAccess(page, `${title} on a ${name}`);
       await screenshot(page, `dialog-${name}-${title}`);
       await page.keyboard.press('Escape');
-      await page.locator('dialog').waitFor({ state: 'detached' });
+      await noDialog(page);
     }
     await closePage(page);
   });

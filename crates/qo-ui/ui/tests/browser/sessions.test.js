@@ -9,11 +9,13 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, TIMEOUT_MS, until, visit } from '../support/browser.js';
+import { checkAccess, closePage, listens, openDashboard, quiet, screenshot, shows, TIMEOUT_MS, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
 import { serveQo } from '../support/serve.js';
 import { startBrowser } from '../support/stage.js';
 
+/** How long a new task takes to appear on a quiet machine, generously. */
+const ALONE_MS = 150;
 let browser;
 let folder;
 let open;
@@ -150,12 +152,14 @@ test('seven tabs over plain HTTP share one event stream, and all stay live', asy
     await shows(tab, 'No task matches');
     await tab.locator('select[aria-label="Refresh interval"]').selectOption('0');
   }
+  await listens(page);
   await open.submit([{ task_type: 'for_all_tabs' }]);
   await Promise.all(tabs.map((tab) => shows(tab, 'for_all_tabs', '.tasks-table')));
   assert.ok(streams.size <= 1, `${streams.size} streams besides the first`);
   // When the tab that listens is closed, another one takes over.
+  const listensAgain = tabs[1].context().waitForEvent('response', (response) => response.url().endsWith('/v1/events'));
   await tabs[0].close();
-  await tabs[1].waitForTimeout(500);
+  await listensAgain;
   await visit(tabs[6], '#/tasks?q=type:after_the_first');
   await shows(tabs[6], 'No task matches');
   await open.submit([{ task_type: 'after_the_first' }]);
@@ -163,20 +167,31 @@ test('seven tabs over plain HTTP share one event stream, and all stay live', asy
   await tabs[1].context().close();
 });
 
-test('the page keeps up with 500 events a second', async (t) => {
-  // The goal is 2 s on an idle machine. A page that waits for a pause in the events is behind by the whole burst, 8 s.
-  const LIMIT_MS = Number(process.env.QO_UI_LIVE_MS ?? 6000);
+/** Submits 4,000 tasks within 8 s. Returns their rate, how far the page was behind at most, and how long one task takes to appear without any load. */
+async function burst() {
   const server = await serveQo({ store: 'memory:?engine=slate' });
   const page = await openDashboard({ browser, url: `${server.url}/ui/#/overview` }, { plain: true });
   await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
   await shows(page, 'No tasks yet');
-  const submitted = [[Date.now(), 0]];
+  await listens(page);
+  const shownTotal = () => page.evaluate(() => Number(/([\d,]+) tasks? in total/.exec(document.querySelector('main').textContent)?.[1].replaceAll(',', '') ?? 0));
+  const alone = [];
+  for (let many = 1; many <= 3; many += 1) {
+    // The page refreshes at most once a second, which is not what is measured here.
+    await page.waitForTimeout(1500);
+    const started = Date.now();
+    await server.submit([{ task_type: 'burst' }]);
+    while (await shownTotal() < many) await new Promise((done) => setTimeout(done, 10));
+    alone.push(Date.now() - started);
+  }
+  const BEFORE = alone.length;
+  const submitted = [[Date.now(), BEFORE]];
   let isOver = false;
   const load = (async () => {
     const started = Date.now();
     for (let batch = 1; batch <= 80; batch += 1) {
       await server.submit(Array.from({ length: 50 }, () => ({ task_type: 'burst' })));
-      submitted.push([Date.now(), batch * 50]);
+      submitted.push([Date.now(), BEFORE + batch * 50]);
       await new Promise((done) => setTimeout(done, Math.max(started + batch * 100 - Date.now(), 0)));
     }
     isOver = true;
@@ -184,7 +199,7 @@ test('the page keeps up with 500 events a second', async (t) => {
   // How long ago the tasks were submitted that the page does not show yet.
   let worst = 0;
   while (!isOver) {
-    const shown = await page.evaluate(() => Number(/([\d,]+) tasks? in total/.exec(document.querySelector('main').textContent)?.[1].replaceAll(',', '') ?? 0));
+    const shown = await shownTotal();
     const now = Date.now();
     const missing = submitted.find(([, many]) => many > shown);
     if (missing) worst = Math.max(worst, now - missing[0]);
@@ -192,11 +207,28 @@ test('the page keeps up with 500 events a second', async (t) => {
   }
   await load;
   const rate = 4000 / ((submitted.at(-1)[0] - submitted[0][0]) / 1000);
-  t.diagnostic(`${Math.round(rate)} events a second, the page was at most ${worst} ms behind`);
-  await shows(page, '4,000 tasks in total');
-  assert.ok(worst <= LIMIT_MS, `${worst} ms behind`);
+  await shows(page, `${(BEFORE + 4000).toLocaleString('en')} tasks in total`);
   await closePage(page);
   server.stop();
+  return { rate, worst, alone: alone.sort((a, b) => a - b)[1] };
+}
+
+test('the page is at most two seconds behind at 500 events a second', async (t) => {
+  // A page that waits for a pause in the events is behind by the whole burst, 8 s.
+  const GOAL_MS = 2000;
+  const tries = [];
+  for (let attempt = 0; attempt < 2; attempt += 1) {
+    const { rate, worst, alone } = await burst();
+    t.diagnostic(`${Math.round(rate)} events a second, the page was at most ${worst} ms behind; without load a task appears after ${alone} ms`);
+    if (rate >= 450 && worst <= GOAL_MS) return;
+    tries.push({ rate, worst, alone });
+  }
+  // The machine has other things to do, or is slow: it may take as many times longer as a single task takes.
+  const slowness = Math.max(1, ...tries.map(({ alone }) => alone / ALONE_MS));
+  const limit = Number(process.env.QO_UI_LIVE_MS ?? Math.min(GOAL_MS * slowness, 6000));
+  const best = tries.reduce((a, b) => (b.worst < a.worst ? b : a));
+  assert.ok(best.worst <= limit, `${best.worst} ms behind, with a limit of ${limit} ms`);
+  assert.ok(best.rate >= 450 / slowness, `${best.rate} events a second`);
 });
 
 test('a notification from a hidden tab causes no request; the tab refreshes when it is shown', async () => {
@@ -208,7 +240,7 @@ test('a notification from a hidden tab causes no request; the tab refreshes when
     document.dispatchEvent(new Event('visibilitychange'));
   }, hidden);
   await hide(true);
-  await page.waitForTimeout(300);
+  await quiet(page);
   page.requests.length = 0;
   await open.submit([{ task_type: 'while_hidden' }]);
   await page.waitForTimeout(1500);

@@ -5,7 +5,7 @@ import { createHmac } from 'node:crypto';
 import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, until } from '../support/browser.js';
+import { checkAccess, closePage, noDialog, openDashboard, screenshot, shows, until } from '../support/browser.js';
 import { serveQo } from '../support/serve.js';
 import { setUp } from '../support/setup.js';
 
@@ -58,16 +58,17 @@ test('a webhook is added, tested and removed on a server, and its secret is show
   const secret = await page.locator('dialog .secret code').innerText();
   assert.match(secret, /^whsec_/);
   await page.locator('dialog footer').getByRole('button', { name: 'Close' }).click();
+  await noDialog(page);
   await shows(page, 'completed, failed, cancelled', '#main');
   assert.ok(!(await page.content()).includes(secret), 'the secret is gone');
   await checkAccess(page, 'queues with webhooks');
   await screenshot(page, 'webhooks');
 
   await page.getByRole('button', { name: 'Test', exact: true }).click();
-  await until('the test arrives', async () => received.length === 1);
+  await until('the test arrives', async () => received.length > 0);
   const [id] = await server.submit([{ task_type: 't' }]);
   await server.api('POST', `/v1/tasks/${id}/cancel`);
-  await until('the notification arrives', async () => received.length === 2);
+  await until('the notification arrives', async () => received.length > 1);
   const notifications = received.map((one) => ({ ...JSON.parse(one.text), signed: isSigned(secret, one) }));
   assert.deepEqual(notifications.map(({ type, signed }) => [type, signed]), [['webhook.test', true], ['task.cancelled', true]]);
   assert.equal(notifications[1].data.id, id);

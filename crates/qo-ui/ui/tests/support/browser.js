@@ -19,6 +19,8 @@ export async function openDashboard(stage, { go = 'overview', payload = {}, cont
   page.setDefaultTimeout(TIMEOUT_MS);
   page.errors = [];
   page.requests = [];
+  page.streams = 0;
+  page.on('response', (response) => { if (response.url().endsWith('/v1/events')) page.streams += 1; });
   page.on('pageerror', (error) => page.errors.push(error.message));
   page.on('console', (message) => {
     if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) page.errors.push(message.text());
@@ -34,8 +36,33 @@ export async function closePage(page) {
   await page.context().close();
 }
 
+/** Goes to another page of the dashboard, and waits until that has begun: the browser tells the dashboard later, and until then the old page is there. */
 export async function visit(page, hash) {
-  await page.evaluate((target) => { location.hash = target; }, hash);
+  await page.evaluate((target) => new Promise((done) => {
+    addEventListener('hashchange', () => done(), { once: true });
+    // The address may be the same as before.
+    setTimeout(done, 1000);
+    location.hash = target;
+  }), hash);
+}
+
+/** Waits until no dialog is left. The browser reports that a dialog is closed with its next frame, and then the dashboard removes it. */
+export async function noDialog(page) {
+  await page.locator('dialog').waitFor({ state: 'detached' });
+}
+
+/** Waits until the page has sent no request for a while. */
+export async function quiet(page, forMs = 700) {
+  let many = -1;
+  while (page.requests.length !== many) {
+    many = page.requests.length;
+    await page.waitForTimeout(forMs);
+  }
+}
+
+/** Waits until the page listens to the events of its server. It does not see changes between its first requests and that. */
+export async function listens(page) {
+  await until('the page listens', async () => page.streams > 0);
 }
 
 /** Waits until the page shows a text. */

@@ -4,15 +4,21 @@
 // tasks are written through S3.
 
 import { execFile } from 'node:child_process';
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
+/** The same random id for the same number every time, so that the same tasks are in a sample. */
+function taskId(number) {
+  const hex = createHash('sha256').update(`task ${number}`).digest('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
 /** @param {string[]} records templates; each copy gets a new id */
 export async function fillWithTasks({ s3, shell }, bucket, records, count) {
   const objects = Array.from({ length: count }, (_, index) => {
-    const id = randomUUID();
+    const id = taskId(index);
     const before = JSON.parse(records[index % records.length]);
     const body = records[index % records.length].replaceAll(before.id, id).replace(`"shard":"${before.shard}"`, `"shard":"${id[0]}"`);
     return { key: `tasks/${id[0]}/${id}.json`, body };

@@ -21,7 +21,8 @@ async function built(path, ...build) {
 export const programs = {
   testS3: () => built('qo-test-s3', '-p', 'qo-testkit', '--bin', 'qo-test-s3'),
   story: () => built('examples/dashboard_story', '-p', 'qo', '--example', 'dashboard_story'),
-  qo: () => built('qo', '-p', 'qo-cli', '--bin', 'qo'),
+  // `cargo xtask test` names the program with the features of the released one.
+  qo: async () => process.env.QO_TEST_PROGRAM || built('qo', '-p', 'qo-cli', '--bin', 'qo'),
   echoWorker: () => built('examples/echo_worker', '-p', 'qo', '--example', 'echo_worker'),
 };
 

@@ -56,7 +56,11 @@ export async function serveQo({ store, env = {}, args = [] }) {
     env: { PATH: process.env.PATH, HOME: '/nonexistent', ...env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  const stop = () => child.kill('SIGTERM');
+  const stop = () => new Promise((done) => {
+    if (child.exitCode !== null || child.signalCode !== null || !child.kill('SIGTERM')) return done();
+    child.ref();
+    return child.once('exit', done);
+  });
   process.once('exit', stop);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const { url } = JSON.parse((await lines.next()).value);
@@ -66,6 +70,7 @@ export async function serveQo({ store, env = {}, args = [] }) {
   while (!(await fetch(`${url}/readyz`)).ok) await new Promise((done) => setTimeout(done, 50));
   return {
     url,
+    /** Ends the server. Waiting for that is necessary only before its store goes away. */
     stop,
     /** Sends a request to the API and returns the parsed response. */
     async api(method, path, body, headers = {}) {

@@ -10,7 +10,7 @@ import * as format from '../../js/format.js';
 import { canonical, elements, fields, floatText, isJson } from '../../js/json/scan.js';
 import { countsOf, queuesOf, ServerOverview } from '../../js/http/overview.js';
 import { keyFromTime, readEntry, readLease, taskIdOf, timeOfId } from '../../js/record/keys.js';
-import { TaskRecord, Unreadable } from '../../js/record/record.js';
+import { READER, TaskRecord, Unreadable } from '../../js/record/record.js';
 import { payloadKey, shownError, shownValue } from '../../js/record/sealed.js';
 import { cutText } from '../../js/record/transitions.js';
 import { readRoute } from '../../js/router.js';
@@ -42,6 +42,17 @@ test('inconsistent records are rejected', () => {
     assert.throws(() => TaskRecord.read(JSON.stringify({ ...record, ...wrong })), Unreadable, JSON.stringify(wrong));
   }
   for (const text of ['', '[]', '{', '3', '{"id":"a","id":"b"}']) assert.throws(() => TaskRecord.read(text), Unreadable, text);
+});
+
+test('a record of a later version is unreadable, whatever else it contains', () => {
+  const record = { id: '550e8400-e29b-41d4-a716-446655440000', task_type: 't', shard: '5', status: 'pending', available_at: '2027-01-15T08:00:00.000Z', created_at: '2027-01-15T08:00:00.000Z', updated_at: '2027-01-15T08:00:00.000Z' };
+  const withReader = (reader, more = {}) => `${JSON.stringify({ ...record, ...more }).slice(0, -1)},"min_reader":${reader}}`;
+  for (const reader of ['0', '1', String(READER)]) assert.equal(TaskRecord.read(withReader(reader)).view().task_type, 't', reader);
+  const isNewer = (error) => error instanceof Unreadable && /needs a newer version of qo/.test(error.message) && /qo ui deploy/.test(error.command);
+  for (const reader of [String(READER + 1), '99999999999999999999', '-1', '4.0', '"4"', '[4]', 'null', 'true']) {
+    assert.throws(() => TaskRecord.read(withReader(reader)), isNewer, reader);
+    assert.throws(() => TaskRecord.read(withReader(reader, { status: 'resting' })), isNewer, reader);
+  }
 });
 
 test('texts are truncated at character boundaries', () => {
@@ -349,6 +360,7 @@ test('encrypted payloads and errors show the name of their key', () => {
   assert.equal(shownError(error), 'encrypted with key 2026-11');
   assert.deepEqual([shownError('plain: 1'), shownError(undefined)], ['plain: 1', undefined]);
   assert.deepEqual([sealed, JSON.stringify(error), '"x"', '7'].map(shownValue), ['encrypted with key 2026-11', 'encrypted with key 2026-11', '"x"', '7']);
+  assert.equal(shownValue(`{"attempt":1,"error":"${error}","logs":["${error}"]}`), '{"attempt":1,"error":"encrypted with key 2026-11","logs":["encrypted with key 2026-11"]}', 'also within an event');
   assert.equal(errorPattern(error), 'encrypted with key 2026-11');
   const [group] = groupFailures([{ task_type: 't', updated_at: 1, last_error: error }, { task_type: 't', updated_at: 2, last_error: error.replace('AAAA', 'BBBB') }]);
   assert.deepEqual([group.tasks.length, group.example], [2, 'encrypted with key 2026-11']);

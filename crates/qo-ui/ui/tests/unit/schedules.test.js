@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, setSchedulePaused } from '../../js/record/schedules.js';
+import { submit } from '../../js/record/transitions.js';
 
 const FIRST = '550e8400-e29b-41d4-a716-446655440000';
 const SECOND = '650e8400-e29b-41d4-a716-446655440000';
@@ -11,8 +12,8 @@ const TASK = '750e8400-e29b-41d4-a716-446655440000';
 const NOW = Date.parse('2026-11-17T12:00:10.500Z');
 const TASK_TEXT = '{"task_type":"report","input":{"n": 1.0, "big":123456789012345678901},"queue":"eu","tags":["a"],"retry_policy":{"multiplier":3.0}}';
 
-function record({ spec = '"every_ms":60000,"overlap":"skip","catch_up_ms":3600000', body = '' } = {}) {
-  return `{"revision":3,"op_id":"${FIRST}","updated_at":"2026-11-17T12:00:00.000Z","body":{"spec":{${spec},"task":${TASK_TEXT}},"generation":"${SECOND}","created_at":"2026-11-17T11:00:00.000Z","through":"2026-11-17T12:00:00.000Z","next":"2026-11-17T12:01:00.000Z"${body},"fired":7,"skipped":1,"missed":0,"later":1.0},"newer":[1.0]}`;
+function record({ spec = '"every_ms":60000,"overlap":"skip","catch_up_ms":3600000', body = '', task = TASK_TEXT } = {}) {
+  return `{"revision":3,"op_id":"${FIRST}","updated_at":"2026-11-17T12:00:00.000Z","body":{"spec":{${spec},"task":${task}},"generation":"${SECOND}","created_at":"2026-11-17T11:00:00.000Z","through":"2026-11-17T12:00:00.000Z","next":"2026-11-17T12:01:00.000Z"${body},"fired":7,"skipped":1,"missed":0,"later":1.0},"newer":[1.0]}`;
 }
 
 test('a schedule is read with its times', () => {
@@ -48,4 +49,16 @@ test('a triggered run is recorded, and its task has the input byte for byte', ()
   const body = JSON.parse(recordTrigger(record(), TASK, SECOND, NOW)).body;
   assert.deepEqual(body.recent, [{ tick: '2026-11-17T12:00:10.500Z', kind: 'trigger', task: TASK, at: '2026-11-17T12:00:10.500Z' }]);
   assert.deepEqual([body.fired, body.open], [8, [TASK]]);
+});
+
+test('a triggered run keeps the limit key and the expiry of its schedule', () => {
+  const request = requestOf('nightly', record({ task: '{"task_type":"report","limit_key":"stripe","expires_in_ms":60000}' }));
+  const task = submit({ ...request, timeout_seconds: 300, max_retries: 3 }, TASK, SECOND, NOW).view();
+  assert.deepEqual([task.limit_key, task.min_reader, task.expires_at], ['stripe', 3, NOW + 60_000]);
+  assert.equal(requestOf('nightly', record()).limit_key, undefined);
+});
+
+test('a page cannot trigger a schedule whose tasks have a group, because it cannot rank them', () => {
+  assert.throws(() => requestOf('nightly', record({ task: '{"task_type":"report","fairness_group":"acme"}' })),
+    (error) => error.kind === 'bad_request' && error.command === 'qo schedule trigger nightly');
 });

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 
 import { pendingKey, staleKeys } from '../../js/record/keys.js';
 import { setPaused } from '../../js/record/queues.js';
-import { TaskRecord } from '../../js/record/record.js';
+import { READER, TaskRecord } from '../../js/record/record.js';
 import { apply, possibleActions, Rejected, submit } from '../../js/record/transitions.js';
 
 const vectors = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url), 'utf8'));
@@ -49,4 +49,8 @@ test('paused queues and types match the engine', () => {
   for (const { before, target, note, op, now, after } of vectors('pauses')) {
     assert.equal(setPaused(before ?? undefined, target, note ?? undefined, op, Date.parse(now)), after ?? undefined);
   }
+});
+
+test('the dashboard is the same reader as the core', () => {
+  assert.equal(READER, vectors('reader').reader);
 });

@@ -138,7 +138,7 @@ async fn an_output_that_cannot_be_stored_fails_permanently() {
     assert_eq!(worker.unwrap().drain().await.unwrap().failed, 1);
     let error = queue.get(task.id).await.unwrap().last_error.unwrap();
     assert!(
-        error.contains("output of job") && error.contains("nests"),
+        error.contains("output of job") && error.contains("nested"),
         "{error}"
     );
 }

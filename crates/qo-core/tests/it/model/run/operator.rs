@@ -119,15 +119,13 @@ impl ModelRun {
             waiting_limit: [None, Some(2), Some(4), None, Some(1)][choice % 5],
             weight: [None, Some(3), None, Some(2), None][choice % 5],
         };
-        let stored = QueueSettings {
-            max_retries: settings.retries,
-            max_wait_ms: settings.wait.map(i64::unsigned_abs),
-            max_waiting: settings.waiting_limit.map(|limit| limit as u64),
-            group_weights: (settings.weight.into_iter())
-                .map(|weight| ("tenant-0".parse().unwrap(), weight))
-                .collect(),
-            ..QueueSettings::NONE
-        };
+        let mut stored = QueueSettings::NONE;
+        stored.max_retries = settings.retries;
+        stored.max_wait_ms = settings.wait.map(i64::unsigned_abs);
+        stored.max_waiting = settings.waiting_limit.map(|limit| limit as u64);
+        stored.group_weights = (settings.weight.into_iter())
+            .map(|weight| ("tenant-0".parse().unwrap(), weight))
+            .collect();
         if settings.weight != self.model.settings[queue].weight {
             self.model.rounds.retain(|(of, _), _| *of != queue);
         }

@@ -1,0 +1,105 @@
+// What a new task keeps of the one that it is made from: copies, edited retries, and runs of schedules that are triggered by hand.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+
+import { checkAccess, closePage, openDashboard, screenshot, shows, until } from '../support/browser.js';
+import { programs } from '../support/programs.js';
+import { serveQo } from '../support/serve.js';
+import { setUp } from '../support/setup.js';
+
+const run = promisify(execFile);
+let stage;
+let server;
+let qo;
+
+before(async () => {
+  stage = await setUp('kept', { versioned: false, objects: [] });
+  const env = { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
+  const program = await programs.qo();
+  qo = async (...words) => (await run(program, words, { env })).stdout.trim();
+  server = await serveQo({ store: env.QO_STORE, env, args: ['--no-monitor'] });
+});
+after(async () => {
+  server?.stop();
+  await stage?.close();
+});
+
+const SOURCES = {
+  bucket: (hash) => openDashboard(stage, { go: hash }),
+  server: (hash) => openDashboard({ ...stage, url: `${server.url}/ui/#/${hash}` }, { plain: true }),
+};
+const submit = (...words) => qo('submit', '--input', '1', ...words);
+
+/** The id of the task that the page has moved on to. */
+async function otherTask(page, before) {
+  await page.waitForFunction((id) => /tasks\/[0-9a-f-]{36}/.test(location.hash) && !location.hash.includes(id), before);
+  return /[0-9a-f-]{36}/.exec(page.url().split('#')[1])[0];
+}
+
+for (const [kind, open] of Object.entries(SOURCES)) {
+  test(`a copy keeps its limit key, and on a server its ordering key, on a ${kind}`, async () => {
+    const id = await submit('--type', 'charge', '--limit-key', 'stripe', '--ordering-key', 'account 7', '--on-failure', 'stop');
+    const page = await open(`tasks/${id}`);
+    await page.getByRole('button', { name: 'Duplicate…' }).click();
+    const dialog = page.locator('dialog');
+    assert.equal(await dialog.getByLabel('Limit key').inputValue(), 'stripe');
+    if (kind === 'server') assert.equal(await dialog.getByLabel('Ordering key').inputValue(), 'account 7');
+    else await shows(page, 'The ordering key account 7 is not kept', 'dialog');
+    await checkAccess(page, `the form of a copy on a ${kind}`);
+    await screenshot(page, `copy-${kind}`);
+    await dialog.locator('footer').getByRole('button', { name: 'Submit' }).click();
+    const copy = await stage.stored(await otherTask(page, id));
+    assert.deepEqual([copy.limit_key, copy.min_reader], ['stripe', 3]);
+    assert.deepEqual([copy.ordering_key, copy.ordering_on_failure], kind === 'server' ? ['account 7', 'stop'] : [undefined, undefined]);
+    // The engine reads what the page has written, and finds it in the index.
+    assert.equal(JSON.parse(await qo('status', copy.id, '--json')).limit_key, 'stripe');
+    await closePage(page);
+  });
+
+  test(`a schedule that is triggered on a ${kind} gives its task the limit key and the expiry`, async () => {
+    const name = `nightly-${kind}`;
+    await qo('schedule', 'add', name, '--cron', '30 2 * * *', '--type', 'report', '--limit-key', 'stripe', '--expires-in', '1h');
+    const page = await open('schedules');
+    const row = page.locator('.schedules-table tbody tr').filter({ hasText: name });
+    await row.getByRole('button', { name: 'Trigger' }).click();
+    const show = async () => JSON.parse(await qo('schedule', 'show', name, '--json'));
+    await until('it has run', async () => (await show()).fired === 1);
+    const task = await stage.stored((await show()).last.task);
+    assert.equal(task.limit_key, 'stripe');
+    assert.equal(Date.parse(task.expires_at) - Date.parse(task.created_at), 3_600_000);
+    await closePage(page);
+  });
+}
+
+test('a bucket refuses to trigger a schedule whose tasks have a group, and names the command', async () => {
+  await qo('schedule', 'add', 'grouped', '--cron', '30 2 * * *', '--type', 'report', '--group', 'acme');
+  const page = await SOURCES.bucket('schedules');
+  await page.locator('.schedules-table tbody tr').filter({ hasText: 'grouped' }).getByRole('button', { name: 'Trigger' }).click();
+  await shows(page, 'qo schedule trigger grouped', 'body');
+  assert.equal(JSON.parse(await qo('schedule', 'show', 'grouped', '--json')).fired, 0);
+  await closePage(page);
+});
+
+test('a bucket names the command of the action that it cannot apply to a task with an ordering key', async () => {
+  const id = await submit('--type', 'sync', '--ordering-key', 'k');
+  const page = await SOURCES.bucket(`tasks/${id}`);
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.locator('dialog footer').getByRole('button', { name: /^Cancel/ }).click();
+  await shows(page, `qo cancel ${id}`, 'body');
+  await closePage(page);
+});
+
+test('a cron schedule that was resumed on a bucket says when its next run is known', async () => {
+  await qo('schedule', 'add', 'resumed', '--cron', '30 2 * * *', '--type', 'report');
+  const page = await SOURCES.bucket('schedules');
+  const row = page.locator('.schedules-table tbody tr').filter({ hasText: 'resumed' });
+  await row.getByRole('button', { name: 'Pause' }).click();
+  await page.locator('dialog footer').getByRole('button', { name: 'Pause' }).click();
+  await row.getByRole('button', { name: 'Resume' }).click();
+  await row.getByRole('button', { name: 'Pause' }).waitFor();
+  assert.equal(await row.locator('td[data-label="Next run"]').innerText(), 'when a worker next fires it');
+  await closePage(page);
+});
