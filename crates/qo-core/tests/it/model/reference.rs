@@ -172,7 +172,10 @@ impl Model {
         now: i64,
     ) -> Vec<u64> {
         let mut claimed = Vec::new();
+        // An expired task may make way for the first task with a group. Turns count from then on.
+        let mut classes = BTreeSet::new();
         while claimed.len() < leases.len() {
+            classes.extend(self.classes_with_groups());
             let heads = self.heads();
             let full = self.full_limits(now);
             let paused = &self.paused;
@@ -216,7 +219,9 @@ impl Model {
                     limit.started.push((now.div_euclid(STEP) + 1) * STEP);
                 }
             }
-            self.take_turn(class, group);
+            if classes.contains(&class) {
+                self.take_turn(class, group);
+            }
         }
         self.forget_rounds();
         claimed
@@ -253,13 +258,18 @@ impl Model {
 
     /// Forgets the rounds of classes in which no task with a group waits after a command.
     pub(crate) fn forget_rounds(&mut self) {
+        let classes = self.classes_with_groups();
+        self.rounds.retain(|class, _| classes.contains(class));
+    }
+
+    /// The queues and priorities in which a task with a group waits.
+    fn classes_with_groups(&self) -> BTreeSet<(usize, u8)> {
         let heads = self.heads();
         let waiting = self.tasks.iter().filter(|task| {
             let waits = task.status == Status::Pending && heads.contains(&task.id);
             waits && task.group.is_some()
         });
-        let classes: BTreeSet<_> = waiting.map(|task| (task.queue, task.priority)).collect();
-        self.rounds.retain(|class, _| classes.contains(class));
+        waiting.map(|task| (task.queue, task.priority)).collect()
     }
 
     pub(crate) fn expire(&mut self, now: i64) {
