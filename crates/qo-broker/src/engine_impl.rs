@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::task::Event;
 use qo_core::{
-    Action, DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Payload, Rejection,
-    Status, Task, TaskId, Timestamp, WorkerId,
+    Action, DocumentName, Json, Limit, LimitUsage, PauseNote, PauseTarget, Rejection, Status, Task,
+    TaskId, Timestamp, WorkerId,
 };
 use qo_engine::api::{
     ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, ListPosition, Stats,
@@ -26,6 +26,7 @@ use super::apply::jitter;
 use super::message::{ClaimOrder, Claimed, DocumentOrder, ListOrder, Listed, Message, Submit};
 use super::payload_removal::remove_payloads;
 use super::submit_batch::SubmitBatch;
+use super::unused_inputs::StoredInput;
 
 /// How many large inputs `submit_many` stores at once.
 const PLACED_CONCURRENTLY: usize = 64;
@@ -66,15 +67,11 @@ impl BrokerEngine {
 
     /// Submits tasks whose inputs are stored, and deletes the inputs of those that were not created.
     async fn submit_apart(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, EngineError>> {
-        let stored = |submit: &Submit| match &submit.input {
-            input @ Payload::Stored(_) => Some((submit.id, input.clone())),
-            Payload::Inline(_) => None,
-        };
-        let inputs: Vec<Option<(TaskId, Payload)>> = submits.iter().map(stored).collect();
+        let inputs: Vec<Option<StoredInput>> = submits.iter().map(StoredInput::of).collect();
         let results = self.submit_placed(submits).await;
         for (input, result) in inputs.into_iter().zip(&results) {
-            if let Some((id, input)) = input {
-                self.delete_unused_input(id, input, result);
+            if let Some(input) = input {
+                self.delete_unused_input(input, result);
             }
         }
         results

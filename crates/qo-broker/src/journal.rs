@@ -88,6 +88,15 @@ pub(super) struct Lookup {
     pub(super) ids: Vec<TaskId>,
     /// Idempotency keys, which finished tasks may hold.
     pub(super) keys: Vec<ScopedKey>,
+    /// What the state holds now. It may leave the state before the lookup ends, which outdates the lookup.
+    pub(super) held: HeldNames,
+}
+
+/// Tasks and idempotency keys that the state holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct HeldNames {
+    pub(super) ids: Vec<TaskId>,
+    pub(super) keys: Vec<ScopedKey>,
 }
 
 /// Makes the changes of a group durable with one write.

@@ -37,6 +37,7 @@ pub mod rows;
 #[cfg(feature = "slate")]
 mod slate;
 mod submit_batch;
+mod unused_inputs;
 mod worker_cleanup;
 
 use std::fmt;
@@ -61,6 +62,7 @@ use self::inbox::{Outbox, lanes};
 use self::journal::Journal;
 use self::message::{Call, Message, QueuedMessage};
 use self::payload_guard::PayloadGuards;
+use self::unused_inputs::KeptInputs;
 
 /// How often, and at which interval, [`BrokerEngine::ended`] polls for the reason of the end.
 const END_POLLS_MAX: usize = 500;
@@ -83,6 +85,7 @@ struct EngineShared {
     archive: Option<Arc<dyn Archive>>,
     watchers: Watchers,
     payload_guards: PayloadGuards,
+    kept_inputs: KeptInputs,
     workers: WorkerRecords,
 }
 
@@ -130,6 +133,7 @@ impl BrokerEngine {
             archive,
             watchers,
             payload_guards: PayloadGuards::default(),
+            kept_inputs: KeptInputs::default(),
             workers: WorkerRecords::default(),
         });
         let weak = Arc::downgrade(&shared);

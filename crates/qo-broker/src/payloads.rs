@@ -2,18 +2,17 @@
 //!
 //! An input is stored before the submit that refers to it, under a key with its hash. An output is stored before the completion,
 //! under a key with its attempt. So a record never refers to a missing object. An object that no record refers to is an orphan:
-//! it takes storage and does no harm. This module deletes the orphans of failed requests; a crash between the two writes leaves
+//! it takes storage and does no harm. [`super::unused_inputs`] deletes the orphans of refused submits; a crash between the two writes leaves
 //! one.
 
 use qo_core::keys::Key;
 use qo_core::{Json, LeaseId, Payload, Task, TaskId};
 use qo_engine::EngineError;
-use qo_engine::api::{SubmitRequest, Submitted};
+use qo_engine::api::SubmitRequest;
 use qo_engine::payload;
 
 use super::BrokerEngine;
 use super::payload_guard::PayloadGuard;
-use super::payload_removal::delete_keys;
 
 impl BrokerEngine {
     /// Decides where to store an input, and stores it if it becomes its own object. Nobody deletes that object while the guard exists.
@@ -70,47 +69,6 @@ impl BrokerEngine {
             }
         }
         Ok(output)
-    }
-
-    /// Deletes an input that was stored for a submit that created no task.
-    pub(super) fn delete_unused_input(
-        &self,
-        id: TaskId,
-        input: Payload,
-        result: &Result<Submitted, EngineError>,
-    ) {
-        let Payload::Stored(reference) = &input else {
-            return;
-        };
-        let is_used = match result {
-            Ok(submitted) => submitted.task.id == id && submitted.task.input() == input,
-            Err(
-                EngineError::Rejected(_)
-                | EngineError::ObjectFull { .. }
-                | EngineError::Overloaded { .. },
-            ) => false,
-            // The submit may still have been written.
-            Err(_) => true,
-        };
-        if is_used {
-            return;
-        }
-        let sha256 = reference.sha256;
-        let engine = self.clone();
-        self.runtime().spawn(Box::pin(async move {
-            // Another submit of the same id may have stored the same input. Then the object stays.
-            let Some(_guard) = engine.shared.payload_guards.try_delete(id) else {
-                return;
-            };
-            let is_free = match engine.read(id).await {
-                Ok(task) => task.input() != input,
-                Err(error) => error.is_not_found(),
-            };
-            let key = Key::Input { id, sha256 }.to_string();
-            if is_free && let Err(error) = delete_keys(engine.client(), &[key]).await {
-                tracing::warn!(%error, "could not delete an unused payload");
-            }
-        }));
     }
 }
 

@@ -28,6 +28,9 @@ use qo_store::runtime::RuntimeExt;
 use super::change::{encode_task, in_doubt};
 use super::{DirectEngine, StoredTask};
 
+/// How often to create a task whose id is taken by one that is purged at the same moment.
+const CREATE_ATTEMPTS_MAX: usize = 3;
+
 impl DirectEngine {
     pub(super) async fn submit_one(
         &self,
@@ -95,8 +98,27 @@ impl DirectEngine {
         TaskId::from_time(self.client().now(), self.runtime().random_u128())
     }
 
-    /// Creates a task, or finds the existing one.
+    /// Creates a task, or finds the existing one. The existing one may be purged before it is read, with its payloads, which have the same
+    /// keys. Then everything is stored again.
     pub(super) async fn create(
+        &self,
+        id: TaskId,
+        held: Option<HeldKey>,
+        request: SubmitRequest,
+        input: &Payload,
+        settings: &QueueSettings,
+    ) -> Result<Submitted, EngineError> {
+        for _ in 1..CREATE_ATTEMPTS_MAX {
+            let request = request.clone();
+            match self.try_create(id, held, request, input, settings).await {
+                Err(error) if error.is_not_found() => {}
+                result => return result,
+            }
+        }
+        self.try_create(id, held, request, input, settings).await
+    }
+
+    async fn try_create(
         &self,
         id: TaskId,
         held: Option<HeldKey>,

@@ -1,8 +1,9 @@
 //! Which messages wait for which lookups, and which lookups are outdated.
 //!
 //! The loop continues while a lookup runs. What the lookup has found may therefore be outdated when its result arrives: meanwhile a task
-//! may have been submitted with the same id or key, finished, and left the state. So every change of a task marks the lookups that are
-//! about its id or its key, and the messages of a marked lookup start again.
+//! may have been submitted with the same id or key, finished, and left the state. A message may also need something that the state held when
+//! the lookup began: the task of another submit in the same call, or the holder of a key. So every change of a task marks the lookups whose
+//! messages need its id or its key, and the messages of a marked lookup start again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ struct RunningLookup {
     is_outdated: bool,
 }
 
-/// What a lookup is about.
+/// What the messages of a lookup need.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum LookupName {
     Id(TaskId),
@@ -100,8 +101,9 @@ impl LookupTable {
 }
 
 fn names(lookup: &Lookup) -> impl Iterator<Item = LookupName> + use<> {
-    let ids = lookup.ids.clone().into_iter().map(LookupName::Id);
-    let keys = lookup.keys.clone().into_iter().map(LookupName::Key);
+    let Lookup { ids, keys, held } = lookup.clone();
+    let ids = ids.into_iter().chain(held.ids).map(LookupName::Id);
+    let keys = keys.into_iter().chain(held.keys).map(LookupName::Key);
     ids.chain(keys)
 }
 
@@ -111,6 +113,7 @@ mod tests {
     use qo_core::{Json, OpId, Payload, Submission, Timestamp};
 
     use super::*;
+    use crate::journal::HeldNames;
     use crate::message::{Call, Message};
 
     fn id(number: u128) -> TaskId {
@@ -140,10 +143,11 @@ mod tests {
         let by_key = Lookup {
             ids: vec![id(1)],
             keys: other.scoped_key().into_iter().collect(),
+            ..Lookup::default()
         };
         let by_id = Lookup {
             ids: vec![id(2)],
-            keys: Vec::new(),
+            ..Lookup::default()
         };
         let first = table.add(by_key.clone(), message()).unwrap();
         let unaffected = table.add(by_id.clone(), message()).unwrap();
@@ -166,11 +170,36 @@ mod tests {
         let task = task_with_key(7);
         let lookup = Lookup {
             ids: vec![task.id],
-            keys: Vec::new(),
+            ..Lookup::default()
         };
         let number = table.add(lookup, message()).unwrap();
         table.task_changed(&task);
         assert!(table.finish(number).1);
         assert_eq!(table.into_messages().count(), 0);
+    }
+
+    #[test]
+    fn what_the_state_held_outdates_a_lookup_when_it_changes() {
+        let task = task_with_key(7);
+        let by_id = HeldNames {
+            ids: vec![task.id],
+            ..HeldNames::default()
+        };
+        let by_key = HeldNames {
+            keys: task.scoped_key().into_iter().collect(),
+            ..HeldNames::default()
+        };
+        for held in [by_id, by_key] {
+            let mut table = LookupTable::default();
+            let lookup = Lookup {
+                ids: vec![id(1)],
+                held,
+                ..Lookup::default()
+            };
+            let number = table.add(lookup, message()).unwrap();
+            table.task_changed(&task);
+            assert!(table.finish(number).1);
+            assert!(table.names.is_empty() && table.current.is_empty());
+        }
     }
 }

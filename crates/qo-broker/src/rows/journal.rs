@@ -137,17 +137,20 @@ impl Journal for RowJournal {
                 for submit in call.request.iter().filter(may_exist) {
                     // A task that the state holds is the answer, whatever its key.
                     if submit.id_is_chosen && !unknown(&submit.id) {
+                        lookup.held.ids.push(submit.id);
                         continue;
                     }
                     lookup.ids.extend(submit.id_is_chosen.then_some(submit.id));
-                    let key = submit.request.scoped_key();
-                    lookup.keys.extend(key.filter(|key| !is_held(key)));
+                    match submit.request.scoped_key() {
+                        Some(key) if is_held(&key) => lookup.held.keys.push(key),
+                        key => lookup.keys.extend(key),
+                    }
                 }
                 lookup
             }
             Message::Act(_) | Message::Get(_) | Message::Purge(_) => Lookup {
                 ids: message.task_id().filter(unknown).into_iter().collect(),
-                keys: Vec::new(),
+                ..Lookup::default()
             },
             _ => return None,
         };

@@ -7,6 +7,9 @@
 //! An entry is deleted after its payloads, so a crash between the two repeats a deletion and misses none. If a task has the id, because it
 //! was replayed or because a caller has chosen the id again, nothing is deleted and the entry is filed again for later. How a deletion
 //! and such a submit exclude each other is described in [`crate::payload_removal`].
+//!
+//! An entry whose payloads cannot be deleted is filed again for later, too, so that it does not hold up the others. An entry is filed again in one
+//! write with its deletion. If nothing of a page can be deleted, the store is probably not available, and the job ends until its next run.
 
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
@@ -25,7 +28,7 @@ use crate::{BrokerEngine, EngineShared};
 
 /// How many entries are read and deleted at once.
 const PAGE: usize = 256;
-/// When an entry is looked at again whose task id is in use.
+/// When an entry is looked at again whose task id is in use, or whose payloads cannot be deleted.
 const LATER_MS: u64 = 60 * 60 * 1_000;
 
 /// Ends the cleanup when it is dropped.
@@ -88,23 +91,23 @@ async fn clean_up(db: &dyn RowDatabase, engine: &BrokerEngine) -> Result<(), Eng
             .await;
         let later = engine.client().now().plus_millis(LATER_MS);
         let mut writes = Vec::new();
-        let mut failure = None;
+        let mut failures = Vec::new();
+        let count = entries.len();
         for (entry, removal) in entries.into_iter().zip(removals) {
-            match removal {
-                Ok(removal) => {
-                    if removal == Removal::InUse
-                        && let Some((_, id)) = keys::payloads_of(&entry.key)
-                    {
-                        writes.push(RowWrite::put(keys::of_payloads(later, id), entry.value));
-                    }
-                    writes.push(RowWrite::Delete(entry.key));
-                }
-                Err(error) => failure = Some(error),
+            let is_left = !matches!(removal, Ok(Removal::Removed));
+            if is_left && let Some((_, id)) = keys::payloads_of(&entry.key) {
+                writes.push(RowWrite::put(keys::of_payloads(later, id), entry.value));
             }
+            writes.push(RowWrite::Delete(entry.key));
+            failures.extend(removal.err());
         }
         db.write(writes).await?;
-        if let Some(error) = failure {
-            return Err(error);
+        let failed = failures.len();
+        if let Some(error) = failures.pop() {
+            if failed == count {
+                return Err(error);
+            }
+            tracing::warn!(%error, failed, "could not delete the payloads of some dropped tasks; retrying in an hour");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The payloads of tasks that SlateDB drops after their retention are deleted, and no others.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use futures_util::stream::{BoxStream, StreamExt as _};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use qo_broker::BrokerEngine;
@@ -11,6 +12,7 @@ use qo_broker::SlateConfig;
 use qo_core::{Task, Timestamp};
 use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
+use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
@@ -128,12 +130,43 @@ async fn the_input_of_a_task_whose_id_was_used_before_is_kept() {
     engine.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_cleanup_deletes_everything_that_is_due() {
-    const TASKS: usize = 1_200;
-    let store = memory();
-    let (engine, runs) = gated(&store).await;
-    let requests = (0..TASKS).map(|_| SubmitRequest {
+/// A store that refuses to delete the payloads of one task.
+#[derive(Debug)]
+struct Undeletable {
+    store: Arc<dyn ObjectStore>,
+    id: Arc<OnceLock<String>>,
+}
+
+impl StoreLayer for Undeletable {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.store.as_ref()
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        let id = Arc::clone(&self.id);
+        let allowed = locations.map(move |location| {
+            let location = location?;
+            let is_kept = id
+                .get()
+                .is_some_and(|id| location.as_ref().contains(id.as_str()));
+            if is_kept {
+                return Err(object_store::Error::PermissionDenied {
+                    path: location.to_string(),
+                    source: "a policy of the bucket forbids it".into(),
+                });
+            }
+            Ok(location)
+        });
+        self.inner().delete_stream(Box::pin(allowed))
+    }
+}
+
+/// Runs tasks with large inputs to their end. Returns them in this order.
+async fn run_many(engine: &BrokerEngine, count: usize) -> Vec<Task> {
+    let requests = (0..count).map(|_| SubmitRequest {
         input: json(&large("x")),
         ..job("a")
     });
@@ -141,7 +174,7 @@ async fn one_cleanup_deletes_everything_that_is_due() {
         submitted.unwrap();
     }
     let mut done: Vec<Task> = Vec::new();
-    while done.len() < TASKS {
+    while done.len() < count {
         let tasks = engine
             .claim(&claim_request("a", 500, 30_000))
             .await
@@ -151,9 +184,35 @@ async fn one_cleanup_deletes_everything_that_is_due() {
             done.push(engine.complete(task.id, lease, None).await.unwrap());
         }
     }
-    until_dropped(&engine, &done[TASKS - 1]).await;
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_cleanup_deletes_everything_that_is_due() {
+    let store = memory();
+    let (engine, runs) = gated(&store).await;
+    let done = run_many(&engine, 1_200).await;
+    until_dropped(&engine, done.last().unwrap()).await;
     runs.add_permits(1);
     until_cleaned(store.as_ref(), &done).await;
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payload_that_cannot_be_deleted_does_not_stop_the_cleanup() {
+    let below = memory();
+    let id = Arc::new(OnceLock::new());
+    let store: Arc<dyn ObjectStore> = Arc::new(LayeredStore(Undeletable {
+        store: Arc::clone(&below),
+        id: Arc::clone(&id),
+    }));
+    let (engine, runs) = gated(&store).await;
+    let done = run_many(&engine, 600).await;
+    id.set(done[0].id.to_string()).unwrap();
+    until_dropped(&engine, done.last().unwrap()).await;
+    runs.add_permits(1);
+    until_cleaned(below.as_ref(), &done[1..]).await;
+    assert_eq!(payloads(below.as_ref(), &done[0]).await, 1);
     engine.close().await;
 }
 

@@ -108,6 +108,11 @@ fn keyed(window_ms: Option<u64>) -> SubmitRequest {
     request
 }
 
+/// An input that has its own object.
+fn large(mark: &str) -> Json {
+    Json::parse(format!("\"{}\"", mark.repeat(100_000))).unwrap()
+}
+
 /// Runs the only task, and purges it.
 async fn run_and_purge(engine: &DirectEngine, id: TaskId) {
     let task = claim(engine).await;
@@ -138,6 +143,30 @@ async fn a_purge_between_the_reads_of_key_and_task_leaves_one_task() {
     let second = slow.submit(keyed(None)).await.unwrap();
     assert_ne!(second.task.id, first, "the purged task came back");
     assert_only_task(&bucket, &second).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submit_of_an_id_that_is_purged_at_that_moment_creates_the_task() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let id = TaskId::from_random(7);
+    let request = || {
+        let mut request = SubmitRequest::new("noop".parse().unwrap(), large("x"));
+        request.id = Some(id);
+        request
+    };
+    engine.submit(request()).await.unwrap();
+    let task = claim(&engine).await;
+    complete(&engine, &task).await;
+    let slow = interrupted(&bucket, Before::ReadOfTask, {
+        let engine = engine.clone();
+        async move { engine.purge(id).await.unwrap() }
+    });
+    let again = slow.submit(request()).await.unwrap();
+    assert!(!again.duplicate);
+    let input = engine.input(&again.task).await.unwrap();
+    assert_eq!(input.as_str(), large("x").as_str());
+    assert_eq!(claim(&bucket.engine()).await.id, id);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,8 +15,9 @@ use crate::sched::{HARNESS, ProcessId};
 
 /// How long recovery may take: two passes of the sweeper, a lease, and some retries.
 const RECOVERY_MAX: Duration = Duration::from_mins(20);
-/// The same without faults, where nothing has to be repaired: a lease, the monitor's interval, and a retry.
-const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
+/// The same without faults, where nothing has to be repaired: an attempt that renews its lease once and then stalls, so two leases, the
+/// monitor's interval, and a retry.
+const CALM_RECOVERY_MAX: Duration = Duration::from_secs(150);
 /// How long a call that began before the end of a run without faults may still change something.
 const CALM_SETTLES: Duration = Duration::from_secs(10);
 /// How often the run checks whether all tasks are finished.
