@@ -181,6 +181,7 @@ fn rule(spec: &ScheduleSpec) -> String {
             None => line.clone(),
         },
         (None, Some(millis)) => format!("every {}", time::duration(Duration::from_millis(millis))),
+        (None, None) if spec.at.len() == 1 => "once".to_owned(),
         (None, None) => format!("{} times", spec.at.len()),
     }
 }
@@ -308,9 +309,10 @@ fn backfilled(report: &BackfillReport, session: &mut Session) -> Result<(), Fail
         session.screen.line(task)?;
     }
     let new = report.tasks.len() - report.existing.min(report.tasks.len());
+    let tasks = if new == 1 { "task" } else { "tasks" };
     session.screen.note(match report.existing {
-        0 => format!("Submitted {new} tasks."),
-        existing => format!("Submitted {new} tasks; {existing} existed already."),
+        0 => format!("Submitted {new} {tasks}."),
+        existing => format!("Submitted {new} {tasks}; {existing} existed already."),
     });
     Ok(())
 }

@@ -93,7 +93,12 @@ fn tasks_keep_the_ordering_key_and_the_retry_delays_of_their_schedule() {
         "--to",
         "2026-01-01T01:30:00Z",
     ];
-    let second = workspace.qo(&backfill).assert(0).stdout.trim().to_owned();
+    let backfilled = workspace.qo(&backfill);
+    let second = backfilled.assert(0).stdout.trim().to_owned();
+    assert!(
+        backfilled.stderr.contains("Submitted 1 task."),
+        "{backfilled:#?}"
+    );
     for id in [&first, &second] {
         let task = workspace.qo(&["status", id, "--json"]).json("task");
         assert_eq!(task["ordering_key"], "account-17");

@@ -8,7 +8,7 @@ use qo_core::{DocumentId, DocumentKind, Json};
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::api::{DocumentWrite, IdempotencyRequest, SubmitRequest};
-use qo_fixtures::Report;
+use qo_fixtures::{BenchmarkArgs, Report};
 use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
 use crate::load::{Backing, Figures, Load, request};
@@ -102,8 +102,10 @@ const SCENARIOS: [(&str, Feature); 4] = [
 ];
 
 /// Measures each wanted feature beside its absence, with one worker and with four.
-pub(crate) async fn run(report: &mut Report, wanted: impl Fn(&str) -> bool) {
-    let features = SCENARIOS.into_iter().filter(|(name, _)| wanted(name));
+pub(crate) async fn run(report: &mut Report, args: &BenchmarkArgs) {
+    let features = SCENARIOS
+        .into_iter()
+        .filter(|(name, _)| args.includes(name));
     let features: Vec<_> = features.collect();
     let Some((first, _)) = features.first() else {
         return;

@@ -121,7 +121,7 @@ async fn run(args: &BenchmarkArgs, report: &mut Report) {
     if wanted("idle") {
         idle::run(report).await;
     }
-    features::run(report, wanted).await;
+    features::run(report, args).await;
     if wanted("sqlite") {
         let load = Load {
             tasks: 20_000,

@@ -9,7 +9,8 @@ use qo::engine::api::{DocumentQuery, DocumentWrite, Duty};
 use qo::schedule::{Overlap, RunKind, ScheduleSpec, TaskTemplate};
 use qo::{
     BrokerEngine, ClaimRequest, DirectConfig, DirectEngine, Engine, Error, ErrorKind, JsonConfig,
-    OnFailure, Queue, ScheduleDriver, SlateConfig, Status, Task, TaskFilter, TaskId, Timestamp,
+    OnFailure, OrderingKey, Queue, ScheduleDriver, SlateConfig, Status, Task, TaskFilter, TaskId,
+    Timestamp,
 };
 use qo_core::{DocumentId, DocumentKind, Json};
 use qo_fixtures::Bucket;
@@ -430,7 +431,7 @@ async fn tasks_with_an_ordering_key_run_one_at_a_time() {
         expected.extend(backfilled);
         expected.push(other.schedules().trigger(NAME).await.unwrap());
         for task in tasks(&queue).await {
-            let key = task.ordering_key.as_ref().map(|key| key.as_str());
+            let key = task.ordering_key.as_ref().map(OrderingKey::as_str);
             assert_eq!(
                 (key, task.ordering_on_failure),
                 (Some("account 17"), OnFailure::Stop),

@@ -84,7 +84,7 @@ export function keysOf({ ordering_key: order, ordering_on_failure: onFailure, li
 export function ruleOf(spec) {
   if (spec.cron) return spec.time_zone ? `${spec.cron} (${spec.time_zone})` : spec.cron;
   if (spec.every_ms) return `every ${duration(spec.every_ms)}`;
-  return `${number(spec.at?.length ?? 0)} times`;
+  return spec.at?.length === 1 ? 'once' : `${number(spec.at?.length ?? 0)} times`;
 }
 
 const column = (name, kind) => h('th', { scope: 'col', class: kind === 'number' ? 'number' : '' }, name);

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, setSchedulePaused } from '../../js/record/schedules.js';
 import { submit } from '../../js/record/transitions.js';
-import { keysOf } from '../../js/views/schedules.js';
+import { keysOf, ruleOf } from '../../js/views/schedules.js';
 
 const FIRST = '550e8400-e29b-41d4-a716-446655440000';
 const SECOND = '650e8400-e29b-41d4-a716-446655440000';
@@ -67,6 +67,12 @@ test('a page cannot trigger a schedule whose tasks have an ordering key, because
 test('a page leaves schedules of later versions alone', () => {
   assert.throws(() => requestOf('nightly', record({ body: ',"min_reader":3' })), /newer version/);
   assert.equal(requestOf('nightly', record({ body: ',"min_reader":2' })).task_type, 'report');
+});
+
+test('the rule of a schedule is shown', () => {
+  assert.equal(ruleOf({ cron: '30 2 * * *', time_zone: 'Europe/Berlin' }), '30 2 * * * (Europe/Berlin)');
+  assert.equal(ruleOf({ at: ['2027-01-01T00:00:00Z'] }), 'once');
+  assert.equal(ruleOf({ at: ['2027-01-01T00:00:00Z', '2027-01-02T00:00:00Z'] }), '2 times');
 });
 
 test('the keys and the group of a schedule are shown', () => {
