@@ -96,6 +96,12 @@ fn body_rules(document: &mut Value) {
         "anyOf",
         json!([absent("time_zone"), given("cron")]),
     );
+    rule(
+        document,
+        "TaskTemplateBody",
+        "anyOf",
+        json!([absent("ordering_on_failure"), given("ordering_key")]),
+    );
     for field in ["body", "settled"] {
         let pointer = format!("/components/schemas/SettingsBody/properties/{field}");
         if let Some(schema) = document.pointer_mut(&pointer) {

@@ -95,6 +95,8 @@ pub(crate) fn problem_of(error: &Error) -> Problem {
             },
             error.to_string(),
         ),
+        // This server is too old for the record.
+        Error::NewerSchedule { .. } => Problem::new(Condition::Internal, error.to_string()),
         other if other.kind() == ErrorKind::Damaged => {
             Problem::new(Condition::Internal, other.to_string())
         }

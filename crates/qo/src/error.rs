@@ -187,6 +187,14 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// A later version of qo defined a schedule, and this version would leave out some of what it says.
+    #[error(
+        "the schedule {name} needs a newer version of qo: this version would leave out some settings of its tasks; update qo, or remove the schedule"
+    )]
+    NewerSchedule {
+        /// The name.
+        name: String,
+    },
     /// The record of a schedule is too large.
     #[error(
         "the record of the schedule {name} would have {size} bytes, which is too many; shorten the input or the list of times"
@@ -350,6 +358,7 @@ impl Error {
             Self::Check(error) => check_kind(error),
             Self::Probe(ProbeError::Untrusted(_))
             | Self::MissingFeature { .. }
+            | Self::NewerSchedule { .. }
             | Self::NoBlobs
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
 use qo::schedule::Overlap;
-use qo::{FairnessGroup, LimitKey, QueueName, Tag, TaskType, Timestamp};
+use qo::{FairnessGroup, LimitKey, OnFailure, OrderingKey, QueueName, Tag, TaskType, Timestamp};
 
+use super::submit::{PolicyArgs, on_failure};
 use super::values;
 
 /// Arguments of `qo schedule`.
@@ -70,6 +71,7 @@ Examples:
   qo schedule add heartbeat --cron '*/10 * * * * *' --type ping
   qo schedule add poll --every 15m --jitter 1m --type fetch --overlap skip
   qo schedule add sync-acme --every 1h --type sync --queue imports --group acme
+  qo schedule add close-books --cron '@daily' --type book --ordering-key account-17 --on-failure stop
   qo schedule add launch --at 2027-01-01T00:00:00Z --at 2027-01-02T00:00:00Z --type announce
 
 A cron line has five fields (minute, hour, day of month, month, day of week), or six with seconds first, or is an alias such as @daily. \
@@ -117,6 +119,12 @@ pub struct ScheduleAddArgs {
     /// Tag; repeatable. Tasks also get schedule:NAME
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<Tag>,
+    /// Tasks of one queue with the same key run one at a time, in submit order
+    #[arg(long, value_name = "KEY")]
+    pub ordering_key: Option<OrderingKey>,
+    /// If a task fails permanently: continue with the next task of the key, or stop until it is replayed or cancelled [default: continue]
+    #[arg(long, value_name = "POLICY", requires = "ordering_key", value_parser = on_failure)]
+    pub on_failure: Option<OnFailure>,
     /// Key of the limits that apply to the tasks (`qo limit`)
     #[arg(long, value_name = "KEY")]
     pub limit_key: Option<LimitKey>,
@@ -141,6 +149,9 @@ pub struct ScheduleAddArgs {
     /// Replace the definition of an existing schedule
     #[arg(long)]
     pub replace: bool,
+    /// Retry delays
+    #[command(flatten)]
+    pub retry_delays: PolicyArgs,
 }
 
 /// Arguments of `qo schedule backfill`.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use qo::{IdempotencyScope, KeyHold, OnConflict, OnFailure, Tag, TaskId, TaskType, Timestamp};
+use qo::{
+    IdempotencyScope, KeyHold, OnConflict, OnFailure, RetryPolicy, Tag, TaskId, TaskType, Timestamp,
+};
 
 use super::values;
 
@@ -177,6 +179,40 @@ pub struct PolicyArgs {
     /// Random variation of each delay, as a fraction from 0 to 1 [default: 0.25]
     #[arg(long, value_name = "FRACTION")]
     pub retry_jitter: Option<f64>,
+}
+
+impl PolicyArgs {
+    /// The retry policy, if one of the delays is given.
+    pub fn policy(&self) -> Option<RetryPolicy> {
+        let Self {
+            retry_initial,
+            retry_max,
+            retry_multiplier,
+            retry_jitter,
+        } = self;
+        if retry_initial.is_none()
+            && retry_max.is_none()
+            && retry_multiplier.is_none()
+            && retry_jitter.is_none()
+        {
+            return None;
+        }
+        let millis = |duration: &Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let base = RetryPolicy::default();
+        let initial_interval_ms = retry_initial
+            .as_ref()
+            .map_or(base.initial_interval_ms, millis);
+        Some(RetryPolicy {
+            initial_interval_ms,
+            // An initial delay above the default maximum raises the maximum.
+            max_interval_ms: retry_max
+                .as_ref()
+                .map_or(base.max_interval_ms.max(initial_interval_ms), millis),
+            multiplier: retry_multiplier.unwrap_or(base.multiplier),
+            jitter_percent: retry_jitter.unwrap_or(base.jitter_percent),
+            ..base
+        })
+    }
 }
 
 /// Parses `continue` or `stop`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use qo::schedule::{BackfillReport, RunKind, ScheduleInfo, ScheduleSpec, TaskTemplate};
-use qo::{Queue, Timestamp};
+use qo::{FairnessGroup, LimitKey, OnFailure, Queue, Tag, Timestamp};
 use serde_json::json;
 
 use super::submit::read_input;
@@ -94,8 +94,11 @@ fn spec(args: &ScheduleAddArgs, session: &mut Session) -> Result<ScheduleSpec, F
         priority: args.priority,
         timeout_seconds: args.timeout.map(|timeout| timeout.as_secs().max(1)),
         max_retries: args.retries,
+        retry_policy: args.retry_delays.policy(),
         expires_in_ms: args.expires_in.map(millis),
         tags: args.tag.clone(),
+        ordering_key: args.ordering_key.clone(),
+        ordering_on_failure: args.on_failure,
         limit_key: args.limit_key.clone(),
         fairness_group: args.group.clone(),
         ..TaskTemplate::new(args.task_type.clone())
@@ -178,6 +181,7 @@ fn rule(spec: &ScheduleSpec) -> String {
             None => line.clone(),
         },
         (None, Some(millis)) => format!("every {}", time::duration(Duration::from_millis(millis))),
+        (None, None) if spec.at.len() == 1 => "once".to_owned(),
         (None, None) => format!("{} times", spec.at.len()),
     }
 }
@@ -207,11 +211,8 @@ fn show(info: &ScheduleInfo, now: Timestamp, session: &mut Session) -> Result<()
     if let Some(queue) = &spec.task.queue {
         line("Queue", queue.to_string())?;
     }
-    if let Some(key) = &spec.task.limit_key {
-        line("Limit key", key.to_string())?;
-    }
-    if let Some(group) = &spec.task.fairness_group {
-        line("Group", group.to_string())?;
+    for (name, value) in task_settings(&spec.task) {
+        line(name, value)?;
     }
     line("Overlap", spec.overlap.as_str().to_owned())?;
     line(
@@ -254,6 +255,52 @@ fn show(info: &ScheduleInfo, now: Timestamp, session: &mut Session) -> Result<()
     Ok(())
 }
 
+/// The settings of the tasks that are not the defaults of a submit.
+fn task_settings(task: &TaskTemplate) -> Vec<(&'static str, String)> {
+    let millis = |millis| time::duration(Duration::from_millis(millis));
+    let retries = task.max_retries.map(|retries| retries.to_string());
+    let delays = task.retry_policy.as_ref().map(|policy| {
+        format!(
+            "after {}, times {}, up to {}",
+            millis(policy.initial_interval_ms),
+            policy.multiplier,
+            millis(policy.max_interval_ms)
+        )
+    });
+    let order = task.ordering().map(|rule| match rule.on_failure {
+        OnFailure::Continue => rule.key.to_string(),
+        OnFailure::Stop => format!("{}, stops on failure", rule.key),
+    });
+    let tags: Vec<&str> = task.tags.iter().map(Tag::as_str).collect();
+    let settings = [
+        (
+            "Priority",
+            task.priority.map(|priority| priority.to_string()),
+        ),
+        (
+            "Timeout",
+            task.timeout_seconds.map(|seconds| millis(seconds * 1_000)),
+        ),
+        ("Retries", retries),
+        ("Delays", delays),
+        ("Expiry", task.expires_in_ms.map(millis)),
+        ("Tags", (!tags.is_empty()).then(|| tags.join(", "))),
+        ("Order", order),
+        (
+            "Limit key",
+            task.limit_key.as_ref().map(LimitKey::to_string),
+        ),
+        (
+            "Group",
+            task.fairness_group.as_ref().map(FairnessGroup::to_string),
+        ),
+    ];
+    let given = settings.into_iter();
+    given
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
 fn backfilled(report: &BackfillReport, session: &mut Session) -> Result<(), Failure> {
     if session.screen.json {
         return session.screen.json(report);
@@ -262,9 +309,10 @@ fn backfilled(report: &BackfillReport, session: &mut Session) -> Result<(), Fail
         session.screen.line(task)?;
     }
     let new = report.tasks.len() - report.existing.min(report.tasks.len());
+    let tasks = if new == 1 { "task" } else { "tasks" };
     session.screen.note(match report.existing {
-        0 => format!("Submitted {new} tasks."),
-        existing => format!("Submitted {new} tasks; {existing} existed already."),
+        0 => format!("Submitted {new} {tasks}."),
+        existing => format!("Submitted {new} {tasks}; {existing} existed already."),
     });
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use qo::{Json, Queue, RetryPolicy, Submitted, TaskBuilder, TaskType};
+use qo::{Json, Queue, Submitted, TaskBuilder, TaskType};
 use qo_blob::job;
 use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
@@ -139,7 +139,7 @@ pub(super) fn build(
     if let Some(retries) = args.retries {
         task = task.retries(retries);
     }
-    if let Some(policy) = policy(retries) {
+    if let Some(policy) = retries.policy() {
         task = task.retry_policy(policy);
     }
     if let Some(key) = &args.idempotency_key {
@@ -173,38 +173,6 @@ pub(super) fn build(
         task = task.tag(tag.as_str());
     }
     Ok(task)
-}
-
-fn policy(args: &PolicyArgs) -> Option<RetryPolicy> {
-    let PolicyArgs {
-        retry_initial,
-        retry_max,
-        retry_multiplier,
-        retry_jitter,
-    } = args;
-    if retry_initial.is_none()
-        && retry_max.is_none()
-        && retry_multiplier.is_none()
-        && retry_jitter.is_none()
-    {
-        return None;
-    }
-    let millis =
-        |duration: &std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let base = RetryPolicy::default();
-    let initial_interval_ms = retry_initial
-        .as_ref()
-        .map_or(base.initial_interval_ms, millis);
-    Some(RetryPolicy {
-        initial_interval_ms,
-        // An initial delay above the default maximum raises the maximum.
-        max_interval_ms: retry_max
-            .as_ref()
-            .map_or(base.max_interval_ms.max(initial_interval_ms), millis),
-        multiplier: retry_multiplier.unwrap_or(base.multiplier),
-        jitter_percent: retry_jitter.unwrap_or(base.jitter_percent),
-        ..base
-    })
 }
 
 /// Reads the input: JSON, `@file`, `-` for standard input, or `null`.

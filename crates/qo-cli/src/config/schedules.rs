@@ -8,11 +8,12 @@ use qo::{Json, Timestamp};
 
 use super::ConfigSection;
 use crate::args::schedule::overlap;
+use crate::args::submit::{PolicyArgs, on_failure};
 use crate::args::values;
 use crate::failure::Failure;
 
 /// The keys of a schedule.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 25] = [
     "at",
     "catch_up",
     "cron",
@@ -23,10 +24,16 @@ const KEYS: [&str; 19] = [
     "input",
     "jitter",
     "limit_key",
+    "on_failure",
+    "ordering_key",
     "overlap",
     "priority",
     "queue",
     "retries",
+    "retry_initial",
+    "retry_jitter",
+    "retry_max",
+    "retry_multiplier",
     "start",
     "tags",
     "time_zone",
@@ -82,8 +89,11 @@ impl ScheduleTable<'_> {
             priority: self.number("priority")?,
             timeout_seconds: self.duration("timeout")?.map(|it| it.as_secs().max(1)),
             max_retries: self.number("retries")?,
+            retry_policy: self.retry_delays()?.policy(),
             expires_in_ms: self.duration("expires_in")?.map(millis),
             tags: self.list("tags", parse)?,
+            ordering_key: self.parsed("ordering_key", parse)?,
+            ordering_on_failure: self.parsed("on_failure", on_failure)?,
             limit_key: self.parsed("limit_key", parse)?,
             fairness_group: self.parsed("group", parse)?,
             ..TaskTemplate::new(task_type)
@@ -101,6 +111,15 @@ impl ScheduleTable<'_> {
                 .map_or(default.catch_up_ms, millis),
             jitter_ms: self.duration("jitter")?.map_or(0, millis),
             ..default
+        })
+    }
+
+    fn retry_delays(&self) -> Result<PolicyArgs, Failure> {
+        Ok(PolicyArgs {
+            retry_initial: self.duration("retry_initial")?,
+            retry_max: self.duration("retry_max")?,
+            retry_multiplier: self.decimal("retry_multiplier")?,
+            retry_jitter: self.decimal("retry_jitter")?,
         })
     }
 
@@ -161,6 +180,18 @@ impl ScheduleTable<'_> {
         }
     }
 
+    fn decimal(&self, key: &str) -> Result<Option<f64>, Failure> {
+        let text = match self.table.get(key) {
+            None => return Ok(None),
+            Some(toml::Value::Float(number)) => return Ok(Some(*number)),
+            Some(toml::Value::Integer(number)) => number.to_string(),
+            Some(other) => return Err(self.location.wrong_type(key, "a number", other)),
+        };
+        parse(&text)
+            .map(Some)
+            .map_err(|problem| self.invalid(key, &problem))
+    }
+
     fn list<T>(
         &self,
         key: &str,
@@ -218,6 +249,12 @@ mod tests {
             queue = "reports"
             priority = 2
             retries = 7
+            retry_initial = "10s"
+            retry_max = "10m"
+            retry_multiplier = 3
+            retry_jitter = 0.5
+            ordering_key = "account 17"
+            on_failure = "stop"
             timeout = "10m"
             expires_in = "1h"
             overlap = "buffer-one"
@@ -245,6 +282,18 @@ mod tests {
             (7_200_000, 30_000)
         );
         assert_eq!(nightly.task.timeout_seconds, Some(600));
+        let policy = nightly.task.retry_policy.as_ref().unwrap();
+        assert_eq!(
+            (policy.initial_interval_ms, policy.max_interval_ms),
+            (10_000, 600_000)
+        );
+        assert!((policy.multiplier - 3.0).abs() < f64::EPSILON);
+        assert!((policy.jitter_percent - 0.5).abs() < f64::EPSILON);
+        let rule = nightly.task.ordering().unwrap();
+        assert_eq!(
+            (rule.key.as_str(), rule.on_failure),
+            ("account 17", qo::OnFailure::Stop)
+        );
         let poll = &all.iter().find(|(name, _)| name == "poll").unwrap().1;
         assert_eq!(poll.every_ms, Some(900_000));
         let launch = &all.iter().find(|(name, _)| name == "launch").unwrap().1;
@@ -253,7 +302,21 @@ mod tests {
 
     #[test]
     fn mistakes_are_reported_with_their_place() {
+        let long_key = format!(
+            "[a]\ntype = 't'\nevery = '1m'\nordering_key = '{}'",
+            "k".repeat(257)
+        );
         for (text, part) in [
+            (long_key.as_str(), "schedules.a.ordering_key"),
+            (
+                "[a]\ntype = 't'\nevery = '1m'\non_failure = 'stop'",
+                "without an ordering key",
+            ),
+            (
+                "[a]\ntype = 't'\nevery = '1m'\nordering_key = 'k'\non_failure = 'explode'",
+                "expected continue or stop",
+            ),
+            ("[a]\ntype = 't'\nevery = '1m'\nretry_jitter = 2", "jitter"),
             ("[a]\ntype = 't'\ncrom = '* * * * *'", "schedules.a.crom"),
             ("[a]\ncron = '* * * * *'", "no type"),
             ("[a]\ntype = 't'\ncron = 'nonsense'", "not a cron line"),

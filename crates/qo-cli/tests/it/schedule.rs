@@ -76,8 +76,56 @@ fn a_schedule_goes_through_every_operation() {
 }
 
 #[test]
+fn tasks_keep_the_ordering_key_and_the_retry_delays_of_their_schedule() {
+    let workspace = Workspace::new();
+    let add = "schedule add books --every 1h --type book --ordering-key account-17 --on-failure stop \
+               --retry-initial 10s --retry-max 5m --priority 2 --timeout 90s";
+    let words: Vec<&str> = add.split_whitespace().collect();
+    workspace.qo(&words).assert(0);
+    let first = workspace.qo(&["schedule", "trigger", "books"]);
+    let first = first.assert(0).stdout.trim().to_owned();
+    let backfill = [
+        "schedule",
+        "backfill",
+        "books",
+        "--from",
+        "2026-01-01T00:30:00Z",
+        "--to",
+        "2026-01-01T01:30:00Z",
+    ];
+    let backfilled = workspace.qo(&backfill);
+    let second = backfilled.assert(0).stdout.trim().to_owned();
+    assert!(
+        backfilled.stderr.contains("Submitted 1 task."),
+        "{backfilled:#?}"
+    );
+    for id in [&first, &second] {
+        let task = workspace.qo(&["status", id, "--json"]).json("task");
+        assert_eq!(task["ordering_key"], "account-17");
+        assert_eq!(task["ordering_on_failure"], "stop");
+        assert_eq!(task["retry_policy"]["initial_interval_ms"], 10_000);
+        assert_eq!(task["retry_policy"]["max_interval_ms"], 300_000);
+    }
+    let waiting = workspace.qo(&["status", &second]);
+    let behind = format!("behind {first}, which has the same ordering key");
+    assert!(waiting.assert(0).stdout.contains(&behind), "{waiting:#?}");
+    let shown = workspace.qo(&["schedule", "show", "books"]);
+    for line in [
+        "Order      account-17, stops on failure",
+        "Priority   2",
+        "Timeout    1 min 30 s",
+    ] {
+        assert!(shown.assert(0).stdout.contains(line), "{line}: {shown:#?}");
+    }
+    let json = workspace.qo(&["schedule", "show", "books", "--json"]);
+    let json = json.assert(0).json("schedule");
+    assert_eq!(json["spec"]["task"]["ordering_key"], "account-17");
+}
+
+#[test]
 fn bad_input_is_refused_with_a_reason() {
     let workspace = Workspace::new();
+    let long_key = "k".repeat(257);
     for (words, reason) in [
         (&["--cron", "61 * * * *"][..], "not a cron line"),
         (
@@ -104,6 +152,12 @@ fn bad_input_is_refused_with_a_reason() {
         (&["--every", "1m", "--overlap", "never"], "expected allow"),
         (&["--at", "2020-01-01T00:00:00Z"], "never fires"),
         (&["--every", "1m", "--input", "{"], "--input"),
+        (
+            &["--every", "1m", "--ordering-key", long_key.as_str()],
+            "256 bytes",
+        ),
+        (&["--every", "1m", "--on-failure", "stop"], "--ordering-key"),
+        (&["--every", "1m", "--retry-jitter", "2"], "jitter"),
         (&[], "--cron <LINE>|--every <DURATION>|--at <TIME>"),
     ] {
         let base = ["schedule", "add", "a", "--type", "t"];

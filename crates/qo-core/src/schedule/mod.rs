@@ -28,6 +28,6 @@ mod spec;
 mod ticks;
 
 pub use decide::{Due, Firing};
-pub use record::{Run, RunKind, Schedule};
+pub use record::{Run, RunKind, SCHEDULE_READER, Schedule};
 pub use spec::{InvalidSchedule, Overlap, ScheduleSpec, TaskTemplate};
 pub use ticks::Ticks;

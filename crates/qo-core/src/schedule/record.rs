@@ -15,11 +15,25 @@ pub(super) const RECENT_MAX: usize = 10;
 /// How many unfinished tasks a record knows of, for policies that ask for them.
 pub(super) const OPEN_MAX: usize = 16;
 
+/// The reader of schedules that this version is. It leaves a schedule whose `min_reader` is higher alone.
+///
+/// | reader | since |
+/// | --- | --- |
+/// | 1 | records without `min_reader` |
+/// | 2 | ordering keys of tasks: an older version would submit the tasks without a key |
+pub const SCHEDULE_READER: u64 = 2;
+/// The lowest reader that may fire a schedule whose tasks have an ordering key.
+const ORDERING_READER: u64 = 2;
+
 /// A schedule, as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The definition.
     pub spec: ScheduleSpec,
+    /// The lowest [`SCHEDULE_READER`] that may fire or change the schedule; absent if any may. A field of the task that an older version
+    /// would leave out raises it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub min_reader: u64,
     /// Identifies this creation of the schedule. It is part of the ids of its tasks, so a schedule that is removed and created again
     /// submits new tasks.
     pub generation: OpId,
@@ -117,6 +131,7 @@ impl Schedule {
     ) -> Result<Self, InvalidSchedule> {
         let next = first_tick(&spec, now)?;
         Ok(Self {
+            min_reader: min_reader(&spec),
             spec,
             generation,
             created_at: now,
@@ -140,6 +155,7 @@ impl Schedule {
         let through = self.through.max(now);
         let next = first_tick(&spec, through)?;
         Ok(Self {
+            min_reader: min_reader(&spec),
             spec,
             through,
             next: Some(next),
@@ -206,6 +222,22 @@ impl Schedule {
         let jitter_ms = mix(high ^ low) % self.spec.jitter_ms.saturating_add(1);
         run.tick.plus_millis(jitter_ms)
     }
+}
+
+/// The lowest reader that submits all that the definition says.
+fn min_reader(spec: &ScheduleSpec) -> u64 {
+    match spec.task.ordering_key {
+        Some(_) => ORDERING_READER,
+        None => 0,
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The first tick. Refuses a definition that is invalid, or that has no tick any more.
@@ -306,6 +338,21 @@ mod tests {
             seen.insert(late / 1_000);
         }
         assert!(seen.len() >= 5, "{seen:?}");
+    }
+
+    #[test]
+    fn the_lowest_reader_follows_from_the_definition() {
+        let plain = schedule(1);
+        let value = serde_json::to_value(&plain).unwrap();
+        assert_eq!(value.get("min_reader"), None);
+        let mut spec = plain.spec.clone();
+        spec.task.ordering_key = Some("account-17".parse().unwrap());
+        let ordered = plain.with_spec(spec.clone(), plain.through).unwrap();
+        assert_eq!(serde_json::to_value(&ordered).unwrap()["min_reader"], 2);
+        let new = Schedule::new(spec, plain.generation, plain.through).unwrap();
+        assert_eq!(new.min_reader, 2);
+        let again = ordered.with_spec(plain.spec.clone(), plain.through);
+        assert_eq!(again.unwrap().min_reader, 0);
     }
 
     #[test]

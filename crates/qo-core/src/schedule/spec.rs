@@ -6,9 +6,9 @@ use thiserror::Error;
 use crate::extra::Extra;
 use crate::json::Json;
 use crate::limits::{RETRIES_MAX, TAGS_MAX, TIMEOUT_MAX_SECONDS};
-use crate::names::{FairnessGroup, LimitKey, QueueName, Tag, TaskType};
+use crate::names::{FairnessGroup, LimitKey, OrderingKey, QueueName, Tag, TaskType};
 use crate::retry::{InvalidRetryPolicy, RetryPolicy};
-use crate::task::PRIORITY_MAX;
+use crate::task::{OnFailure, OrderingRule, PRIORITY_MAX};
 use crate::time::Timestamp;
 
 use super::ticks::Ticks;
@@ -96,6 +96,12 @@ pub struct TaskTemplate {
     /// Tags, besides `schedule:` and the name of the schedule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
+    /// Its ordering key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordering_key: Option<OrderingKey>,
+    /// What happens to the next tasks with this ordering key if this one fails permanently. Needs a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordering_on_failure: Option<OnFailure>,
     /// Its limit key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_key: Option<LimitKey>,
@@ -184,6 +190,11 @@ pub enum InvalidSchedule {
     /// It has no tick after the current time.
     #[error("the schedule never fires: it has no time after now")]
     NeverFires,
+    /// A policy for failures without an ordering key.
+    #[error(
+        "a task without an ordering key cannot say what happens to the next tasks of the key when it fails"
+    )]
+    FailurePolicyWithoutKey,
     /// The retry policy is invalid.
     #[error(transparent)]
     RetryPolicy(#[from] InvalidRetryPolicy),
@@ -299,13 +310,27 @@ impl TaskTemplate {
             retry_policy: None,
             expires_in_ms: None,
             tags: Vec::new(),
+            ordering_key: None,
+            ordering_on_failure: None,
             limit_key: None,
             fairness_group: None,
             extra: Extra::NONE,
         }
     }
 
+    /// The order of its tasks.
+    pub fn ordering(&self) -> Option<OrderingRule> {
+        let key = self.ordering_key.clone()?;
+        Some(OrderingRule {
+            key,
+            on_failure: self.ordering_on_failure.unwrap_or_default(),
+        })
+    }
+
     fn validate(&self) -> Result<(), InvalidSchedule> {
+        if self.ordering_key.is_none() && self.ordering_on_failure.is_some() {
+            return Err(InvalidSchedule::FailurePolicyWithoutKey);
+        }
         let input_bytes = self.input.as_ref().map_or(0, Json::size);
         check(
             "the input",
@@ -377,6 +402,8 @@ mod tests {
         let mut spec = ScheduleSpec::cron("0 30 2 * * MON-FRI", template());
         spec.time_zone = Some("Europe/Berlin".to_owned());
         spec.task.input = Some(Json::parse("{\"n\": 1.0}").unwrap());
+        spec.task.ordering_key = Some("account 17".parse().unwrap());
+        spec.task.ordering_on_failure = Some(OnFailure::Stop);
         let every = ScheduleSpec::every_ms(60_000, template());
         let at = ScheduleSpec::at(vec![time("2026-01-01T00:00:00Z")], template());
         for spec in [spec, every, at, ScheduleSpec::cron("@daily", template())] {
@@ -455,6 +482,16 @@ mod tests {
                 },
                 "priority",
             ),
+            (
+                ScheduleSpec {
+                    task: TaskTemplate {
+                        ordering_on_failure: Some(OnFailure::Stop),
+                        ..template()
+                    },
+                    ..valid()
+                },
+                "without an ordering key",
+            ),
         ];
         for (spec, reason) in cases {
             let error = spec.ticks().unwrap_err().to_string();
@@ -463,5 +500,10 @@ mod tests {
         let text = r#"{"every_ms":1000,"everry":1,"task":{"task_type":"t"}}"#;
         let unknown: ScheduleSpec = serde_json::from_str(text).unwrap();
         assert!(unknown.check_known().is_err());
+        let oversize = format!(
+            r#"{{"every_ms":1000,"task":{{"task_type":"t","ordering_key":"{}"}}}}"#,
+            "k".repeat(257)
+        );
+        assert!(serde_json::from_str::<ScheduleSpec>(&oversize).is_err());
     }
 }

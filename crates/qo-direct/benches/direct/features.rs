@@ -1,14 +1,14 @@
-//! Requests per task with and without an ordering key, and with and without a limit.
+//! Requests per task with and without each feature: ordering keys, a limit, groups, idempotency keys.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use qo_core::task::{OnFailure, OrderingRule};
+use qo_core::task::{IdempotencyScope, KeyHold, OnFailure, OrderingRule};
 use qo_core::{DocumentId, DocumentKind, Json};
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
-use qo_engine::api::{DocumentWrite, SubmitRequest};
-use qo_fixtures::Report;
+use qo_engine::api::{DocumentWrite, IdempotencyRequest, SubmitRequest};
+use qo_fixtures::{BenchmarkArgs, Report};
 use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
 use crate::load::{Backing, Figures, Load, request};
@@ -24,10 +24,16 @@ pub(crate) enum Feature {
     Ordered,
     /// A limit that all of them share; submitted one by one.
     Limited,
+    /// One of many groups; submitted one by one.
+    Grouped,
+    /// An idempotency key that is held until the task is finished; submitted one by one.
+    Unique,
 }
 
 /// The number of ordering keys.
 const KEYS: usize = 200;
+/// The number of groups.
+const GROUPS: usize = 200;
 /// The number of submits at a time.
 const SUBMITS: usize = 32;
 /// The limit. All slots of the workers fit, also those of claims that are lost, so that only its cost is measured.
@@ -61,18 +67,49 @@ impl Feature {
 
     fn request(self, number: usize) -> SubmitRequest {
         let mut request = request(1_024);
-        if self == Self::Ordered {
-            request.ordering = Some(OrderingRule {
-                key: format!("account-{}", number % KEYS).parse().unwrap(),
-                on_failure: OnFailure::Continue,
-            });
+        match self {
+            Self::Ordered => {
+                request.ordering = Some(OrderingRule {
+                    key: format!("account-{}", number % KEYS).parse().unwrap(),
+                    on_failure: OnFailure::Continue,
+                });
+            }
+            Self::Grouped => {
+                let group = format!("tenant-{}", number % GROUPS);
+                request.fairness_group = Some(group.parse().unwrap());
+            }
+            Self::Unique => {
+                // Each task has a key of its own: a submit that finds a key held makes no task.
+                request.idempotency = Some(IdempotencyRequest {
+                    key: format!("index/{number}").parse().unwrap(),
+                    scope: IdempotencyScope::Queue,
+                    window_ms: None,
+                });
+                request.uniqueness.hold = KeyHold::Unfinished;
+            }
+            Self::Batched | Self::Plain | Self::Limited => {}
         }
         request
     }
 }
 
-/// Measures each feature beside its absence, with one worker and with four.
-pub(crate) async fn run(report: &mut Report, wants_keys: bool, wants_limit: bool) {
+/// The features that have a scenario, with its name.
+const SCENARIOS: [(&str, Feature); 4] = [
+    ("ordered", Feature::Ordered),
+    ("limited", Feature::Limited),
+    ("groups", Feature::Grouped),
+    ("unique", Feature::Unique),
+];
+
+/// Measures each wanted feature beside its absence, with one worker and with four.
+pub(crate) async fn run(report: &mut Report, args: &BenchmarkArgs) {
+    let features = SCENARIOS
+        .into_iter()
+        .filter(|(name, _)| args.includes(name));
+    let features: Vec<_> = features.collect();
+    let Some((first, _)) = features.first() else {
+        return;
+    };
     for workers in [1, 4] {
         let load = |feature| Load {
             tasks: 2_000,
@@ -84,19 +121,14 @@ pub(crate) async fn run(report: &mut Report, wants_keys: bool, wants_limit: bool
             feature,
         };
         let plain = load(Feature::Plain).run().await;
-        let scenario = if wants_keys { "ordered" } else { "limited" };
         add(
             report,
-            scenario,
+            first,
             &format!("{workers} workers, without"),
             &plain,
         );
-        let features = [
-            (wants_keys, "ordered", Feature::Ordered),
-            (wants_limit, "limited", Feature::Limited),
-        ];
-        for (_, scenario, feature) in features.into_iter().filter(|(wants, _, _)| *wants) {
-            let with = load(feature).run().await;
+        for (scenario, feature) in &features {
+            let with = load(*feature).run().await;
             add(
                 report,
                 scenario,

@@ -19,7 +19,7 @@ use self::features::Feature;
 use self::load::{Backing, Load};
 use qo_fixtures::{BenchmarkArgs, Report, run_benchmark};
 
-const SCENARIOS: [(&str, &str); 8] = [
+const SCENARIOS: [(&str, &str); 10] = [
     (
         "one",
         "2,000 tasks, 30 ms a request, 1 worker with 64 tasks at once",
@@ -44,6 +44,14 @@ const SCENARIOS: [(&str, &str); 8] = [
     (
         "limited",
         "2,000 tasks under one limit, and without: requests a task",
+    ),
+    (
+        "groups",
+        "2,000 tasks of 200 groups, and without: requests a task",
+    ),
+    (
+        "unique",
+        "2,000 tasks with idempotency keys that are held until they are finished, and without: requests a task",
     ),
     ("sqlite", "20,000 tasks on SQLite, nothing injected"),
 ];
@@ -113,9 +121,7 @@ async fn run(args: &BenchmarkArgs, report: &mut Report) {
     if wanted("idle") {
         idle::run(report).await;
     }
-    if wanted("ordered") || wanted("limited") {
-        features::run(report, wanted("ordered"), wanted("limited")).await;
-    }
+    features::run(report, args).await;
     if wanted("sqlite") {
         let load = Load {
             tasks: 20_000,

@@ -146,6 +146,7 @@ const CHECKS: &[(&str, Check)] = checks![
     documents::changes_documents_by_compare_and_swap,
     documents::refuses_invalid_documents,
     documents::submits_tasks_with_a_document,
+    ordering::orders_tasks_of_documents,
     queue_settings::applies_the_settings_of_a_queue,
     queue_settings::rejects_submits_to_a_full_queue,
     queue_settings::fails_tasks_that_waited_too_long,

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use qo_core::task::{OnFailure, OrderingRule};
 use qo_core::transition::FailureKind;
-use qo_core::{LeaseId, Rejection, Status, Task, TaskId};
-use qo_store::runtime::BoxFuture;
+use qo_core::{DocumentId, DocumentKind, LeaseId, Rejection, Route, Status, Task, TaskId};
+use qo_store::runtime::{BoxFuture, RuntimeExt};
 
 use super::context::{TestContext, failure, json, name, rejection};
-use crate::api::{ClaimRequest, SubmitRequest, WaitReason, When};
+use crate::api::{ClaimRequest, DocumentWrite, SubmitRequest, WaitReason, When};
+use crate::error::EngineError;
 
 fn ordered(ctx: &TestContext<'_>, key: &str, on_failure: OnFailure) -> SubmitRequest {
     let mut request = SubmitRequest {
@@ -304,5 +305,44 @@ pub(super) async fn orders_concurrent_workers(ctx: &TestContext<'_>) {
                 pair[0]
             );
         }
+    }
+}
+
+pub(super) async fn orders_tasks_of_documents(ctx: &TestContext<'_>) {
+    let tasks: Vec<TaskId> = (0..2)
+        .map(|_| ctx.new_id().with_route(Route::DOCUMENTS))
+        .collect();
+    let request = |id: &TaskId| SubmitRequest {
+        id: Some(*id),
+        ..ordered(ctx, "account 17", OnFailure::Stop)
+    };
+    let id = DocumentId {
+        kind: DocumentKind::Schedules,
+        name: name(ctx.worker.as_str()),
+    };
+    let op = ctx.harness.runtime().new_op_id();
+    let write = DocumentWrite {
+        submits: tasks.iter().map(request).collect(),
+        ..DocumentWrite::new(id, None, Some(json("{}")), op)
+    };
+    match ctx.engine.write_document(write).await {
+        Ok(_) => {}
+        // The line may be in another partition than the document. Nothing is written.
+        Err(EngineError::BadRequest(reason)) if reason.contains("partitioned") => {
+            for task in tasks {
+                assert!(ctx.engine.get(task).await.unwrap_err().is_not_found());
+            }
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(
+        waits_behind(ctx, tasks[1]).await,
+        Some((tasks[0], 1, false))
+    );
+    let task = ctx.get(tasks[1]).await;
+    assert_eq!(task.ordering_on_failure, OnFailure::Stop);
+    for task in tasks {
+        run(ctx, task).await;
     }
 }

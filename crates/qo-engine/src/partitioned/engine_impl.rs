@@ -4,6 +4,7 @@ use std::sync::Weak;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
+use qo_core::schedule::Schedule;
 use qo_core::task::Event;
 use qo_core::{
     DocumentKind, Json, PauseNote, PauseTarget, Route, Task, TaskId, Timestamp, WorkerId,
@@ -185,6 +186,16 @@ impl Engine for PartitionedEngine {
                 "a partitioned queue, such as a cluster with several groups (--groups), cannot have limits".to_owned(),
             ));
         }
+        let is_ordered = write
+            .submits
+            .iter()
+            .any(|request| request.ordering.is_some());
+        if is_ordered || orders_tasks(&write) {
+            // Tasks of schedules are in the first partition, and the line of a key may be in another one.
+            return Err(EngineError::BadRequest(
+                "a partitioned queue, such as a cluster with several groups (--groups), cannot have schedules with an ordering key".to_owned(),
+            ));
+        }
         if write.id.kind == DocumentKind::Webhooks && write.body.is_some() {
             // Each partition would have to know them.
             return Err(EngineError::BadRequest(
@@ -209,4 +220,13 @@ impl Engine for PartitionedEngine {
     async fn close(&self) {
         join_all(self.partitions.iter().map(|engine| engine.close())).await;
     }
+}
+
+/// Whether the document is a schedule whose tasks have an ordering key.
+fn orders_tasks(write: &DocumentWrite) -> bool {
+    let body = write.body.as_ref();
+    let schedule: Option<Schedule> = body
+        .filter(|_| write.id.kind == DocumentKind::Schedules)
+        .and_then(|body| body.to_value().ok());
+    schedule.is_some_and(|schedule| schedule.spec.task.ordering_key.is_some())
 }

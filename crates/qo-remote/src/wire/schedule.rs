@@ -2,7 +2,10 @@
 
 use qo_core::extra::Extra;
 use qo_core::schedule::{Overlap, ScheduleSpec, TaskTemplate};
-use qo_core::{FairnessGroup, Json, LimitKey, QueueName, Tag, TaskId, TaskType, Timestamp};
+use qo_core::task::OnFailure;
+use qo_core::{
+    FairnessGroup, Json, LimitKey, OrderingKey, QueueName, Tag, TaskId, TaskType, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{RetryPolicyBody, bounded};
@@ -112,6 +115,14 @@ pub struct TaskTemplateBody {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Label>, max_items = 15))]
     pub tags: Vec<Tag>,
+    /// The ordering key: tasks of one queue with the same key run one at a time, in submit order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Key>))]
+    pub ordering_key: Option<OrderingKey>,
+    /// What happens to the next tasks with this ordering key if this one fails permanently; `continue` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::FailurePolicy>))]
+    pub ordering_on_failure: Option<OnFailure>,
     /// The limit key: the limits with this key apply to the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
@@ -136,6 +147,8 @@ impl ScheduleBody {
             retry_policy: task.retry_policy.map(RetryPolicyBody::into_policy),
             expires_in_ms: task.expires_in_ms,
             tags: task.tags,
+            ordering_key: task.ordering_key,
+            ordering_on_failure: task.ordering_on_failure,
             limit_key: task.limit_key,
             fairness_group: task.fairness_group,
             extra: Extra::NONE,
@@ -262,18 +275,26 @@ mod tests {
     #[test]
     fn a_definition_becomes_the_core_s() {
         let text = r#"{"cron":"30 2 * * *","time_zone":"Europe/Berlin","overlap":"buffer_one","jitter_ms":5,
-            "task":{"task_type":"report","input":{"n": 1.0},"retry_policy":{"multiplier":3}}}"#;
+            "task":{"task_type":"report","input":{"n": 1.0},"retry_policy":{"multiplier":3},
+            "ordering_key":"account-17","ordering_on_failure":"stop"}}"#;
         let body: ScheduleBody = serde_json::from_str(text).unwrap();
         let spec = body.into_spec();
         spec.ticks().unwrap();
         assert_eq!(spec.overlap, Overlap::BufferOne);
         assert_eq!((spec.jitter_ms, spec.catch_up_ms), (5, 3_600_000));
+        let rule = spec.task.ordering().unwrap();
+        assert_eq!(
+            (rule.key.as_str(), rule.on_failure),
+            ("account-17", OnFailure::Stop)
+        );
         assert_eq!(spec.task.input.unwrap().as_str(), "{\"n\": 1.0}");
         for bad in [
             r#"{"cron":"* * * * *"}"#,
             r#"{"every":1,"task":{"task_type":"a"}}"#,
             r#"{"every_ms":1000,"overlap":"sometimes","task":{"task_type":"a"}}"#,
             r#"{"every_ms":1000,"task":{"task_type":"a/b"}}"#,
+            r#"{"every_ms":1000,"task":{"task_type":"a","ordering_key":""}}"#,
+            r#"{"every_ms":1000,"task":{"task_type":"a","ordering_key":"k","ordering_on_failure":"explode"}}"#,
         ] {
             assert!(serde_json::from_str::<ScheduleBody>(bad).is_err(), "{bad}");
         }

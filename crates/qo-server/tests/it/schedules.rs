@@ -91,6 +91,52 @@ async fn a_schedule_is_defined_shown_changed_and_removed() {
     }
 }
 
+#[tokio::test]
+async fn a_schedule_gives_its_tasks_an_ordering_key() {
+    let server = serve(config()).await;
+    let of = |task: serde_json::Value| json!({ "every_ms": 60_000, "task": task });
+    let put = |body| api("PUT", "/v1/schedules/books").json(&body);
+    let long_key = "k".repeat(257);
+    for (bad, code) in [
+        (
+            json!({ "task_type": "book", "ordering_key": long_key }),
+            "bad_body",
+        ),
+        (
+            json!({ "task_type": "book", "ordering_key": "" }),
+            "bad_body",
+        ),
+        (
+            json!({ "task_type": "book", "ordering_on_failure": "stop" }),
+            "bad_request",
+        ),
+        (
+            json!({ "task_type": "book", "ordering_key": "k", "ordering_on_failure": "explode" }),
+            "bad_body",
+        ),
+    ] {
+        server.refused(put(of(bad)), 400, code).await;
+    }
+    let (_, all) = server.reply(api("GET", "/v1/schedules")).await;
+    assert_eq!(all["schedules"], json!([]), "nothing is written");
+    let task =
+        json!({ "task_type": "book", "ordering_key": "account-17", "ordering_on_failure": "stop" });
+    let (status, schedule) = server.reply(put(of(task.clone()))).await;
+    assert_eq!((status, &schedule["spec"]["task"]), (200, &task));
+    let trigger = || api("POST", "/v1/schedules/books/trigger");
+    let (_, first) = server.reply(trigger()).await;
+    let (_, second) = server.reply(trigger()).await;
+    let id = second["task_id"].as_str().unwrap();
+    let (_, waits) = server
+        .reply(api("GET", format!("/v1/tasks/{id}/waits_for")))
+        .await;
+    let waits = &waits["waits_for"];
+    assert_eq!(waits["reason"], "ordering_key", "{waits}");
+    assert_eq!(waits["behind"], first["task_id"], "{waits}");
+    let (_, task) = server.reply(api("GET", format!("/v1/tasks/{id}"))).await;
+    assert_eq!(task["ordering_on_failure"], "stop");
+}
+
 /// The routes for remote engines store documents of any form. A reader of such a schedule is not at fault.
 #[tokio::test]
 async fn an_unreadable_record_is_an_error_of_the_server() {

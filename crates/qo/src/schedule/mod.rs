@@ -32,7 +32,7 @@ pub use info::{BackfillReport, ScheduleInfo};
 pub use qo_core::schedule::{InvalidSchedule, Overlap, Run, RunKind, ScheduleSpec, TaskTemplate};
 
 use qo_core::document::DOCUMENT_MAX_BYTES;
-use qo_core::schedule::{Firing, Schedule};
+use qo_core::schedule::{Firing, SCHEDULE_READER, Schedule};
 use qo_core::{DocumentId, DocumentKind, DocumentName, Json, OpId, Tag};
 use qo_engine::api::{Document, DocumentWrite, SubmitRequest, When};
 
@@ -48,13 +48,17 @@ fn document_id(name: &DocumentName) -> DocumentId {
 
 /// The schedule in a document.
 fn read(document: &Document) -> Result<Schedule, Error> {
-    document
-        .body
-        .to_value()
-        .map_err(|error| Error::UnreadableSchedule {
+    let parsed: Result<Schedule, _> = document.body.to_value();
+    let schedule = parsed.map_err(|error| Error::UnreadableSchedule {
+        name: document.id.name.to_string(),
+        detail: error.to_string(),
+    })?;
+    if schedule.min_reader > SCHEDULE_READER {
+        return Err(Error::NewerSchedule {
             name: document.id.name.to_string(),
-            detail: error.to_string(),
-        })
+        });
+    }
+    Ok(schedule)
 }
 
 /// The body of a document.
@@ -113,6 +117,7 @@ fn request(name: &DocumentName, schedule: &Schedule, run: &Run) -> SubmitRequest
             .clone()
             .unwrap_or(default.retry_policy),
         tags,
+        ordering: template.ordering(),
         limit_key: template.limit_key.clone(),
         fairness_group: template.fairness_group.clone(),
         ..SubmitRequest::new(template.task_type.clone(), default.input)

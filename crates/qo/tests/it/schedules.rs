@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
-use qo::engine::api::Duty;
+use qo::engine::api::{DocumentQuery, DocumentWrite, Duty};
 use qo::schedule::{Overlap, RunKind, ScheduleSpec, TaskTemplate};
 use qo::{
     BrokerEngine, ClaimRequest, DirectConfig, DirectEngine, Engine, Error, ErrorKind, JsonConfig,
-    Queue, ScheduleDriver, SlateConfig, Status, Task, TaskFilter, TaskId, Timestamp,
+    OnFailure, OrderingKey, Queue, ScheduleDriver, SlateConfig, Status, Task, TaskFilter, TaskId,
+    Timestamp,
 };
+use qo_core::{DocumentId, DocumentKind, Json};
 use qo_fixtures::Bucket;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::runtime::Runtime;
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultStore, Operation};
 
 const NAME: &str = "nightly";
@@ -400,6 +402,96 @@ async fn a_backfill_submits_each_tick_of_the_range_once() {
     let long_ago = Timestamp::from_millis(1_000);
     let error = schedules.backfill(NAME, long_ago, to).await.unwrap_err();
     assert!(matches!(error, Error::BackfillTooLarge { .. }), "{error}");
+}
+
+/// A schedule whose tasks have an ordering key that stops on failure.
+fn ordered() -> ScheduleSpec {
+    let mut spec = every(60);
+    spec.task.ordering_key = Some("account 17".parse().unwrap());
+    spec.task.ordering_on_failure = Some(OnFailure::Stop);
+    spec
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_with_an_ordering_key_run_one_at_a_time() {
+    for kind in KINDS {
+        let bucket = Bucket::new();
+        let [queue, other, _] = processes(&bucket, kind).await;
+        let schedules = queue.schedules();
+        schedules.add(NAME, ordered()).await.unwrap();
+        assert_eq!(other.schedules().get(NAME).await.unwrap().spec, ordered());
+        let mut driver = ScheduleDriver::new(queue.clone());
+        drive(&mut driver, &bucket, bucket.now().plus_millis(130 * SECOND)).await;
+        let mut expected: Vec<TaskId> = tasks(&queue).await.iter().map(|task| task.id).collect();
+        assert_eq!(expected.len(), 2, "{kind:?}");
+        let to = bucket.now();
+        let from = to.minus_millis(200 * SECOND);
+        let backfilled = schedules.backfill(NAME, from, to).await.unwrap().tasks;
+        assert!(backfilled.len() >= 3, "{kind:?}");
+        expected.extend(backfilled);
+        expected.push(other.schedules().trigger(NAME).await.unwrap());
+        for task in tasks(&queue).await {
+            let key = task.ordering_key.as_ref().map(OrderingKey::as_str);
+            assert_eq!(
+                (key, task.ordering_on_failure),
+                (Some("account 17"), OnFailure::Stop),
+                "{kind:?}"
+            );
+        }
+        let claim = ClaimRequest {
+            max: 100,
+            ..ClaimRequest::new("w".parse().unwrap(), vec!["report".parse().unwrap()])
+        };
+        for task in expected {
+            let claimed = queue.claim(&claim).await.unwrap();
+            let ids: Vec<TaskId> = claimed.iter().map(|task| task.id).collect();
+            assert_eq!(ids, [task], "{kind:?}: one at a time, in submit order");
+            let lease = claimed[0].lease_id.unwrap();
+            queue.complete(task, lease, None).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_of_a_later_version_is_left_alone() {
+    for kind in KINDS {
+        let bucket = Bucket::new();
+        let [queue, other, _] = processes(&bucket, kind).await;
+        let schedules = queue.schedules();
+        schedules.add(NAME, ordered()).await.unwrap();
+        let id = DocumentId {
+            kind: DocumentKind::Schedules,
+            name: NAME.parse().unwrap(),
+        };
+        let query = DocumentQuery::one(&id);
+        let stored = queue.engine().documents(&query).await.unwrap().remove(0);
+        let mut body: serde_json::Value = stored.body.to_value().unwrap();
+        assert_eq!(body["min_reader"], 2, "{kind:?}");
+        body["min_reader"] = 3.into();
+        body["spec"]["task"]["later"] = "kept".into();
+        let body = Some(Json::from_value(&body).unwrap());
+        let op = bucket.runtime.new_op_id();
+        let write = DocumentWrite::new(id, Some(stored.version), body, op);
+        let newer = queue.engine().write_document(write).await.unwrap();
+        // Neither a driver nor an operator submits its tasks without what this version does not know.
+        let mut driver = ScheduleDriver::new(other.clone());
+        drive(&mut driver, &bucket, bucket.now().plus_millis(200 * SECOND)).await;
+        let results = [
+            schedules.get(NAME).await.map(|_| ()),
+            schedules.trigger(NAME).await.map(|_| ()),
+            schedules.pause(NAME).await.map(|_| ()),
+            schedules.put(NAME, every(30)).await.map(|_| ()),
+        ];
+        for result in results {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::NewerSchedule { .. }), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+        assert_eq!(tasks(&queue).await, [], "{kind:?}");
+        let after = queue.engine().documents(&query).await.unwrap();
+        assert_eq!(after.first(), newer.as_ref(), "{kind:?}");
+        schedules.remove(NAME).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

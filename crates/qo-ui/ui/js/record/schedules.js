@@ -9,6 +9,8 @@ export const SCHEDULES_PREFIX = 'meta/settings/schedules/';
 const RECENT_OPS_MAX = 16;
 const RECENT_RUNS_MAX = 10;
 const OPEN_MAX = 16;
+/** The schedules that this page can submit a task of (`SCHEDULE_READER` in `crates/qo-core/src/schedule/record.rs`). */
+const SCHEDULE_READER = 2;
 
 export const scheduleKey = (name) => `${SCHEDULES_PREFIX}${name}.json`;
 export const scheduleName = (key) => key.slice(SCHEDULES_PREFIX.length, -'.json'.length);
@@ -73,17 +75,21 @@ export function requestOf(name, text) {
   const spec = new Map(fields(bodyOf(text).get('spec')));
   const task = new Map(fields(spec.get('task')));
   const value = (field) => (task.has(field) ? JSON.parse(task.get(field)) : undefined);
-  if (value('fairness_group') != null) {
-    throw new SourceError('bad_request', `the tasks of schedule ${name} have a group, and the dashboard cannot rank them in a bucket`, {
-      hint: 'Use the command:',
-      command: `qo schedule trigger ${name}`,
-    });
-  }
+  const refused = refusal(name, bodyOf(text), value);
+  if (refused) throw new SourceError('bad_request', refused, { hint: 'Use the command:', command: `qo schedule trigger ${name}` });
   const own = `schedule:${name}`;
   const tags = [...(value('tags') ?? []), ...(own.length <= 64 ? [own] : [])];
   const kept = ['task_type', 'queue', 'priority', 'timeout_seconds', 'max_retries', 'expires_in_ms', 'limit_key'];
   const { queue = 'default', priority = 5, ...settings } = Object.fromEntries(kept.map((field) => [field, value(field)]));
   return { ...settings, queue, priority, tags, delay_ms: 0, retry_policy: task.get('retry_policy'), input: task.get('input') ?? 'null' };
+}
+
+/** Why a page of a bucket cannot submit the task of a schedule; undefined if it can. */
+function refusal(name, body, value) {
+  if (JSON.parse(body.get('min_reader') ?? '0') > SCHEDULE_READER) return `schedule ${name} needs a newer version of this page, which would leave out some settings of its tasks`;
+  if (value('fairness_group') != null) return `the tasks of schedule ${name} have a group, and the dashboard cannot rank them in a bucket`;
+  if (value('ordering_key') != null) return `the tasks of schedule ${name} have an ordering key, and the dashboard cannot add tasks to a line in a bucket`;
+  return undefined;
 }
 
 /** The next tick of an interval or a list; undefined for a cron line, whose next tick the next process writes that fires it. */

@@ -40,7 +40,7 @@ export class SchedulesView {
       h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `tag:schedule:${name}` }) }, name)),
       h('td', { class: 'state-cell' }, paused ? [badge('paused'), ' ', h('span', { class: 'faint' }, timeOf(paused, this.source))] : badge('open')),
       h('td', { class: 'mono half-cell', 'data-label': 'Rule' }, ruleOf(spec)),
-      h('td', { class: 'half-cell', 'data-label': 'Task type' }, spec.task.task_type),
+      h('td', { class: 'half-cell', 'data-label': 'Task type' }, spec.task.task_type, keysOf(spec.task).map((text) => h('div', { class: 'faint' }, text))),
       h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : isUnknown ? h('span', { class: 'faint' }, 'when a worker next fires it') : none()),
       h('td', { class: 'when', 'data-label': 'Last run' }, last ? [timeOf(last.tick, this.source), ' ', taskLink(last.task, last.task.slice(0, 8))] : none()),
       h('td', { class: 'number', 'data-label': 'Runs' }, number(schedule.fired)),
@@ -71,11 +71,20 @@ export class SchedulesView {
   }
 }
 
+/** The keys and the group of a schedule's tasks, for people. */
+export function keysOf({ ordering_key: order, ordering_on_failure: onFailure, limit_key: limit, fairness_group: group }) {
+  return [
+    order && `ordering key ${order}${onFailure === 'stop' ? ' (stops on failure)' : ''}`,
+    limit && `limit key ${limit}`,
+    group && `group ${group}`,
+  ].filter(Boolean);
+}
+
 /** When a schedule fires, for people. */
 export function ruleOf(spec) {
   if (spec.cron) return spec.time_zone ? `${spec.cron} (${spec.time_zone})` : spec.cron;
   if (spec.every_ms) return `every ${duration(spec.every_ms)}`;
-  return `${number(spec.at?.length ?? 0)} times`;
+  return spec.at?.length === 1 ? 'once' : `${number(spec.at?.length ?? 0)} times`;
 }
 
 const column = (name, kind) => h('th', { scope: 'col', class: kind === 'number' ? 'number' : '' }, name);

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 
 import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, setSchedulePaused } from '../../js/record/schedules.js';
 import { submit } from '../../js/record/transitions.js';
+import { keysOf, ruleOf } from '../../js/views/schedules.js';
 
 const FIRST = '550e8400-e29b-41d4-a716-446655440000';
 const SECOND = '650e8400-e29b-41d4-a716-446655440000';
@@ -56,6 +57,28 @@ test('a triggered run keeps the limit key and the expiry of its schedule', () =>
   const task = submit({ ...request, timeout_seconds: 300, max_retries: 3 }, TASK, SECOND, NOW).view();
   assert.deepEqual([task.limit_key, task.min_reader, task.expires_at], ['stripe', 3, NOW + 60_000]);
   assert.equal(requestOf('nightly', record()).limit_key, undefined);
+});
+
+test('a page cannot trigger a schedule whose tasks have an ordering key, because it cannot change the line', () => {
+  assert.throws(() => requestOf('nightly', record({ task: '{"task_type":"report","ordering_key":"account-17"}', body: ',"min_reader":2' })),
+    (error) => error.kind === 'bad_request' && error.message.includes('ordering key') && error.command === 'qo schedule trigger nightly');
+});
+
+test('a page leaves schedules of later versions alone', () => {
+  assert.throws(() => requestOf('nightly', record({ body: ',"min_reader":3' })), /newer version/);
+  assert.equal(requestOf('nightly', record({ body: ',"min_reader":2' })).task_type, 'report');
+});
+
+test('the rule of a schedule is shown', () => {
+  assert.equal(ruleOf({ cron: '30 2 * * *', time_zone: 'Europe/Berlin' }), '30 2 * * * (Europe/Berlin)');
+  assert.equal(ruleOf({ at: ['2027-01-01T00:00:00Z'] }), 'once');
+  assert.equal(ruleOf({ at: ['2027-01-01T00:00:00Z', '2027-01-02T00:00:00Z'] }), '2 times');
+});
+
+test('the keys and the group of a schedule are shown', () => {
+  assert.deepEqual(keysOf({ task_type: 'report' }), []);
+  assert.deepEqual(keysOf({ ordering_key: 'account-17', limit_key: 'stripe', fairness_group: 'acme' }), ['ordering key account-17', 'limit key stripe', 'group acme']);
+  assert.deepEqual(keysOf({ ordering_key: 'account-17', ordering_on_failure: 'stop' }), ['ordering key account-17 (stops on failure)']);
 });
 
 test('a page cannot trigger a schedule whose tasks have a group, because it cannot rank them', () => {
