@@ -433,7 +433,7 @@ export class HttpSource {
 
   /** Listens for changes, together with the other tabs that show this server. */
   live(listener, refused) {
-    const stream = new SharedStream({ name: `qo-events ${this.base}`, open: (signal, onEvent) => this.#client.events(signal, onEvent), listener, refused });
+    const stream = new SharedStream({ name: `qo-events ${this.base}`, open: (signal, on) => this.#client.events(signal, on), listener, refused });
     return () => stream.close();
   }
 
