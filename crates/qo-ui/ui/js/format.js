@@ -103,3 +103,8 @@ export function percent(share) {
 }
 
 export const plural = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
+
+/** What a search cost, as `qo list` says it, and whether there is more to read. */
+export function searchCost(examined, isComplete) {
+  return `the search read ${plural(examined, 'task')}${isComplete ? '' : ' and is not complete'}`;
+}

@@ -50,16 +50,17 @@ export class HttpClient {
     }
   }
 
-  /** Listens to events until the stream ends. */
-  async events(signal, onEvent) {
+  /** Listens to events until the stream ends. Tells when the server has begun to send them, and after each batch of them. */
+  async events(signal, on) {
     const response = await fetch(`${this.base}/v1/events`, { headers: this.#headers({ accept: 'text/event-stream' }), cache: 'no-store', credentials: 'omit', signal });
     if ([401, 403, 404].includes(response.status)) throw new StreamRefused();
     if (!response.ok) return;
+    on.open();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
-      if (/^data:/m.test(value)) onEvent();
+      if (/^data:/m.test(value)) on.event();
     }
   }
 

@@ -17,7 +17,7 @@ import { countsOf, ServerOverview } from './overview.js';
 import { SharedStream } from './stream.js';
 
 const PAGE_MAX = 1000;
-const EXAMINED_MAX = 2000;
+const RECEIVED_MAX = 2000;
 /** The requests for one page. Each of them lets the server compare up to 10,000 tasks, which may all not match. */
 const REQUESTS_MAX = 10;
 const STATS_MAX_AGE_MS = 5_000;
@@ -120,6 +120,7 @@ export class HttpSource {
     }
     const tasks = [];
     let examined = 0;
+    let received = 0;
     let requests = 0;
     let next = cursor?.next;
     if (options.column && this.#sortsColumns && (this.#searches || !serverSearch(query))) {
@@ -128,12 +129,13 @@ export class HttpSource {
     }
     do {
       const page = await this.#list(query, { cursor: next, limit: limit - tasks.length, fields: ROW_FIELDS, ...options });
-      examined += page.tasks.length;
+      examined += page.examined ?? page.tasks.length;
+      received += page.tasks.length;
       requests += 1;
       // The server has looked for the text, in fields that this list omits.
       tasks.push(...(this.#searches ? page.tasks : page.tasks.filter((task) => matches({ ...query, text: undefined }, task, this.now()))));
       next = page.next;
-    } while (next && tasks.length < limit && examined < EXAMINED_MAX && requests < REQUESTS_MAX);
+    } while (next && tasks.length < limit && received < RECEIVED_MAX && requests < REQUESTS_MAX);
     const isNewestFirst = tasks.length > 1 && tasks.every((task, index) => index === 0 || task.created_at <= tasks[index - 1].created_at);
     return { tasks, examined, order: isNewestFirst ? 'created' : 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
   }
@@ -141,8 +143,8 @@ export class HttpSource {
   /** The first tasks by a column, among the newest that match; undefined on older servers, which sort by no column. */
   async #sortedPage(query, limit, { column, reverse }) {
     try {
-      const { tasks, sorted } = await this.#list(query, { limit, fields: ROW_FIELDS, sort: column, reverse });
-      return { tasks, examined: sorted.among, order: 'column', sorted, total: sorted.complete && sorted.among === tasks.length ? tasks.length : undefined };
+      const { tasks, sorted, examined = sorted.among } = await this.#list(query, { limit, fields: ROW_FIELDS, sort: column, reverse });
+      return { tasks, examined, order: 'column', sorted, total: sorted.complete && sorted.among === tasks.length ? tasks.length : undefined };
     } catch (error) {
       if (error.kind !== 'bad_request') throw error;
       this.#sortsColumns = false;
@@ -431,7 +433,7 @@ export class HttpSource {
 
   /** Listens for changes, together with the other tabs that show this server. */
   live(listener, refused) {
-    const stream = new SharedStream({ name: `qo-events ${this.base}`, open: (signal, onEvent) => this.#client.events(signal, onEvent), listener, refused });
+    const stream = new SharedStream({ name: `qo-events ${this.base}`, open: (signal, on) => this.#client.events(signal, on), listener, refused });
     return () => stream.close();
   }
 
@@ -471,7 +473,7 @@ export class HttpSource {
     }
     const response = new Map(fields(text));
     const parsed = (name) => (response.has(name) ? JSON.parse(response.get(name)) ?? undefined : undefined);
-    return { tasks: elements(response.get('tasks')).map((task) => viewOf(readRecord(task))), next: parsed('next'), sorted: parsed('sorted') };
+    return { tasks: elements(response.get('tasks')).map((task) => viewOf(readRecord(task))), next: parsed('next'), sorted: parsed('sorted'), examined: parsed('examined') };
   }
 
   #requireWritable() {

@@ -26,7 +26,7 @@ export class SharedStream {
 
   /**
    * @param {string} name of the lock and the channel: the same for tabs that show the same server
-   * @param {(signal: AbortSignal, onEvent: () => void) => Promise<void>} open listens until the stream ends
+   * @param {(signal: AbortSignal, on: { open: () => void, event: () => void }) => Promise<void>} open listens until the stream ends
    * @param {() => void} listener is called after changes
    * @param {() => void} refused is called when the server refuses the stream
    */
@@ -79,9 +79,13 @@ export class SharedStream {
   async #listen(signal) {
     for (let wait = 1000; !signal.aborted; wait = Math.min(wait * 2, WAIT_MAX_MS)) {
       try {
-        await this.#open(signal, () => {
-          wait = 1000;
-          this.#changed();
+        await this.#open(signal, {
+          // What the pages have read before may have changed unnoticed.
+          open: () => this.#changed(),
+          event: () => {
+            wait = 1000;
+            this.#changed();
+          },
         });
       } catch (error) {
         if (error instanceof StreamRefused) {
@@ -91,7 +95,7 @@ export class SharedStream {
       }
       if (signal.aborted) return;
       await pause(wait, signal);
-      // Changes in between were missed.
+      // The server may be gone, which the pages should say.
       this.#changed();
     }
   }

@@ -227,12 +227,24 @@ export class S3Source {
     if (bytes.length > INLINE_PAYLOAD_MAX_BYTES) {
       const digest = hex(await sha256(bytes));
       // The payload is written before the record that refers to it.
-      await this.#client.putUnconditionally(inputKey(id, digest), request.input.trim());
+      await this.#putInput(inputKey(id, digest), request);
       taskRequest.input_ref = { size: bytes.length, sha256: digest };
     }
     const record = submit(taskRequest, id, op, this.now());
     await createTask(this.#client, record, op);
     return record.view();
+  }
+
+  /** The sessions of links may write tasks, but no payloads of their own: they must not replace those of other tasks. */
+  async #putInput(key, request) {
+    try {
+      await this.#client.putUnconditionally(key, request.input.trim());
+    } catch (error) {
+      if (error.kind !== 'denied') throw error;
+      throw new SourceError('too_large', `this session cannot store inputs above ${INLINE_PAYLOAD_MAX_BYTES / 1024} KiB, and nothing was submitted`, {
+        cause: error, hint: 'Shorten the input, connect with keys that may write to data/, or submit the task with the command.', command: `qo submit --type ${request.task_type} --input @FILE`,
+      });
+    }
   }
 
   async setPaused(target, paused, reason) {

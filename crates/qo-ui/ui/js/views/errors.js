@@ -1,7 +1,7 @@
 // The errors page: failed tasks grouped by their error.
 
 import { h } from '../dom.js';
-import { count, number, plural } from '../format.js';
+import { count, number, plural, searchCost } from '../format.js';
 import { groupFailures } from '../failures.js';
 import { address, go } from '../router.js';
 import { describe, parseSearch } from '../search.js';
@@ -50,8 +50,8 @@ export class ErrorsView {
 
   #basis() {
     const { read, examined, more } = this.data;
-    const checked = examined > read ? `, among ${plural(examined, 'task')} checked` : '';
-    return more ? `from ${plural(read, 'failed task')}${checked}; there are more` : `from all ${plural(read, 'failed task')}`;
+    const basis = more ? `from ${plural(read, 'failed task')}; there may be more` : `from all ${plural(read, 'failed task')}`;
+    return this.search || examined > read ? `${basis} · ${searchCost(examined, !more)}` : basis;
   }
 
   #tools() {

@@ -1,7 +1,7 @@
 // The task list: tabs by status, search, pages and bulk actions.
 
 import { h, icon } from '../dom.js';
-import { count, number, plural } from '../format.js';
+import { count, number, plural, searchCost } from '../format.js';
 import { address, go } from '../router.js';
 import { SHARDS } from '../record/keys.js';
 import { shownError } from '../record/sealed.js';
@@ -260,8 +260,8 @@ export class TasksView {
       page.total !== undefined && plural(page.total, 'task'),
       page.total === undefined && plural(page.tasks.length, 'task'),
       page.all !== undefined && page.total === undefined && `of ${number(page.all)}`,
-      !page.sorted && page.examined > page.tasks.length && `${number(page.examined)} checked`,
       page.sorted && `the first by ${SORTS[this.sort].label.toLowerCase()} ${page.sorted.complete ? `of all ${number(page.sorted.among)}` : `among the newest ${number(page.sorted.among)}; more match, and there is no index for this order`}`,
+      (this.search || (!page.sorted && page.examined > page.tasks.length)) && searchCost(page.examined, page.sorted ? page.sorted.complete : !page.next),
       this.sort === 'listed' ? ORDERS[page.order] : undefined,
       this.sort !== 'listed' && !page.sorted && (page.next || at > 1) && `sorted by ${SORTS[this.sort].label.toLowerCase()} within this page`,
     ].filter(Boolean).join(' · ');

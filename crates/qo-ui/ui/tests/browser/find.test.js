@@ -62,10 +62,17 @@ for (const [name, open] of Object.entries(SOURCES)) {
       assert.ok(expected.length > 0, text);
       await until(text, async () => JSON.stringify((await page.locator('.id-cell').allInnerTexts()).sort()) === JSON.stringify(expected));
       await shows(page, `with "${text}" in the error or input`, '.selection');
+      // Both have fewer tasks than are read for one page.
+      await shows(page, `the search read ${all.length} tasks`, '.pager');
+      assert.ok(!(await page.locator('.pager').innerText()).includes('not complete'));
     }
     await page.locator('#search').fill('text:nowhere_at_all');
     await page.locator('#search').press('Enter');
     await shows(page, 'No task matches');
+    await shows(page, `the search read ${all.length} tasks`, '.pager');
+    await screenshot(page, `search-cost-${name}`);
+    await visit(page, `#/errors?q=${encodeURIComponent(`text:"${inError[0]}"`)}`);
+    await shows(page, /the search read \d+ tasks/, '.page-head');
     await closePage(page);
   });
 }

@@ -1,36 +1,14 @@
 // What a new task keeps of the one that it is made from: copies, edited retries, and runs of schedules that are triggered by hand.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { after, before, test } from 'node:test';
-import { promisify } from 'node:util';
+import { test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, until } from '../support/browser.js';
-import { programs } from '../support/programs.js';
-import { serveQo } from '../support/serve.js';
-import { setUp } from '../support/setup.js';
+import { checkAccess, closePage, screenshot, shows, until } from '../support/browser.js';
+import { useSources } from '../support/sources.js';
 
-const run = promisify(execFile);
-let stage;
-let server;
-let qo;
-
-before(async () => {
-  stage = await setUp('kept', { versioned: false, objects: [] });
-  const env = { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
-  const program = await programs.qo();
-  qo = async (...words) => (await run(program, words, { env })).stdout.trim();
-  server = await serveQo({ store: env.QO_STORE, env, args: ['--no-monitor'] });
-});
-after(async () => {
-  server?.stop();
-  await stage?.close();
-});
-
-const SOURCES = {
-  bucket: (hash) => openDashboard(stage, { go: hash }),
-  server: (hash) => openDashboard({ ...stage, url: `${server.url}/ui/#/${hash}` }, { plain: true }),
-};
+const stage = useSources('kept', { versioned: false, objects: [] });
+const { SOURCES } = stage;
+const qo = (...words) => stage.qo(...words);
 const submit = (...words) => qo('submit', '--input', '1', ...words);
 
 /** The id of the task that the page has moved on to. */

@@ -1,40 +1,26 @@
 // A token that is limited to one queue: the pages show what it may see, and say what it may not.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { after, before, test } from 'node:test';
-import { promisify } from 'node:util';
+import { test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows, visit } from '../support/browser.js';
-import { programs } from '../support/programs.js';
-import { serveQo } from '../support/serve.js';
-import { setUp } from '../support/setup.js';
+import { checkAccess, closePage, screenshot, shows, visit } from '../support/browser.js';
+import { useSources } from '../support/sources.js';
 
-const run = promisify(execFile);
-let stage;
-let server;
 let token;
 
-before(async () => {
-  stage = await setUp('limited', { versioned: false, objects: [] });
-  const env = { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
-  const program = await programs.qo();
-  const qo = async (...words) => (await run(program, words, { env })).stdout.trim();
+/** Tasks in two queues, and a token for one of them. */
+async function prepare({ qo }) {
   for (const [queue, many] of [['mail', 3], ['secret', 5]]) {
     for (let made = 0; made < many; made += 1) await qo('submit', '--type', `${queue}-work`, '--queue', queue, '--input', '1');
   }
   await qo('limit', 'set', 'secret-limit', '--queue', 'secret', '--concurrent', '1');
   await qo('schedule', 'add', 'secret-schedule', '--cron', '0 0 1 1 *', '--type', 'secret-work', '--queue', 'secret');
   token = await qo('token', 'create', '--name', 'mail', '--scope', 'read', '--queue', 'mail');
-  server = await serveQo({ store: env.QO_STORE, env, args: ['--no-monitor'] });
-});
-after(async () => {
-  server?.stop();
-  await stage?.close();
-});
+}
+const { SOURCES } = useSources('limited', { versioned: false, objects: [], prepare });
 
 test('a read token for one queue sees the tasks of that queue only, and what else it may not see', async () => {
-  const page = await openDashboard({ ...stage, url: `${server.url}/ui/#/overview` }, { plain: true });
+  const page = await SOURCES.server('overview');
   await page.locator('input[name=token]').fill(token);
   await page.getByRole('button', { name: 'Connect' }).click();
   await shows(page, '3 tasks in total');

@@ -1,31 +1,18 @@
 // A session that may read less than the page asks for, such as one of a link that an older `qo ui link` made.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { after, before, test } from 'node:test';
-import { promisify } from 'node:util';
+import { test } from 'node:test';
 
 import { checkAccess, closePage, openDashboard, screenshot, shows, visit } from '../support/browser.js';
-import { programs } from '../support/programs.js';
-import { setUp } from '../support/setup.js';
+import { useSources } from '../support/sources.js';
 
-const run = promisify(execFile);
 const SECRET = `whsec_${'A'.repeat(43)}=`;
-let stage;
-let qo;
-
-before(async () => {
-  stage = await setUp('link', { versioned: false, objects: [] });
-  const env = { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
-  const program = await programs.qo();
-  qo = async (...words) => (await run(program, words, { env })).stdout.trim();
-});
-after(() => stage?.close());
-
+const stage = useSources('link', { versioned: false, objects: [] });
+const qo = (...words) => stage.qo(...words);
 const submit = (...words) => qo('submit', '--input', '1', ...words);
 const DENIED = { status: 403, contentType: 'application/xml', body: '<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>' };
 
-/** Opens the page in a browser that gets 403 for GETs of the keys that match. Returns the page and the keys that were refused. */
+/** Opens the page in a browser that gets 403 for requests for the keys that match. Returns the page and the keys that were refused. */
 async function openDenied(hash, isDenied) {
   const refused = [];
   const browser = {
@@ -87,5 +74,23 @@ test('webhooks that may not be read are shown by name, without their URLs and se
   assert.equal(await page.locator('.problem').count(), 0);
   await checkAccess(page, 'queues with hidden webhooks');
   await screenshot(page, 'webhooks-hidden');
+  await closePage(page);
+});
+
+test('a session that may not write payloads says which inputs it can submit', async () => {
+  const { page, refused } = await openDenied('tasks', (key) => key.startsWith('data/'));
+  await page.getByRole('button', { name: 'Submit task…' }).click();
+  const dialog = page.locator('dialog');
+  await dialog.getByLabel('Type', { exact: true }).fill('import');
+  await dialog.getByLabel('Input').fill(JSON.stringify('x'.repeat(64 * 1024)));
+  await dialog.locator('footer').getByRole('button', { name: 'Submit' }).click();
+  await shows(page, 'cannot store inputs above 64 KiB, and nothing was submitted', 'body');
+  await shows(page, 'qo submit --type import --input', 'body');
+  await screenshot(page, 'submit-too-large');
+  assert.ok(refused.every((key) => key.startsWith('data/')) && refused.length > 0);
+  assert.equal(await qo('list', '--type', 'import', '--text', 'xxxx', '--json'), '');
+  await dialog.getByLabel('Input').fill(JSON.stringify('x'.repeat(64 * 1024 - 2)));
+  await dialog.locator('footer').getByRole('button', { name: 'Submit' }).click();
+  await page.waitForFunction(() => /tasks\/[0-9a-f-]{36}/.test(location.hash));
   await closePage(page);
 });

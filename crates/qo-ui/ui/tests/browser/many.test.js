@@ -95,9 +95,11 @@ test('estimates are marked and close to the real numbers', async (t) => {
 test('a search without an index stops after a limit and can be continued', async () => {
   const page = await openDashboard(stage, { go: `tasks?q=${encodeURIComponent('type:nothing_like_it')}` });
   await shows(page, 'None of the 400 tasks checked matches');
+  await shows(page, 'the search read 400 tasks and is not complete', '.pager');
   await page.getByRole('button', { name: 'Continue' }).click();
   await shows(page, 'Page 2');
   await shows(page, 'None of the 400 tasks checked matches');
+  await shows(page, 'the search read 400 tasks and is not complete', '.pager');
   await screenshot(page, 'continue-search');
   await closePage(page);
 });
