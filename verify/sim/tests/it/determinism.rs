@@ -2,6 +2,7 @@
 //! value, which tokio draws by itself, from a seed of its own. Where tokio can be given one, because it is built with `tokio_unstable`,
 //! the seed decides a run on slate to the byte, too; `docs/internals/testing.md` says how to build that.
 
+use qo_sim::cluster;
 use qo_sim::plan::Plan;
 use qo_sim::run::{RunOutcome, run};
 use qo_sim::subject::{all, from_name};
@@ -92,5 +93,17 @@ fn another_seed_is_another_run() {
     for subject in all() {
         let engine = subject.name();
         assert_ne!(traced(engine, 1).trace, traced(engine, 2).trace, "{engine}");
+    }
+}
+
+#[test]
+fn seeds_of_clusters_have_the_same_traces_twice_in_one_process() {
+    for seed in [0, 1, 2, 3, 4, 8] {
+        let (first, second) = (cluster::run(seed, None, true), cluster::run(seed, None, true));
+        for (number, lines) in first.trace.iter().zip(&second.trace).enumerate() {
+            assert_eq!(lines.0, lines.1, "seed {seed}, line {number}");
+        }
+        assert_eq!(first.trace.len(), second.trace.len(), "seed {seed}");
+        assert_eq!(first.digest, second.digest, "seed {seed}");
     }
 }
