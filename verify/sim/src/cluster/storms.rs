@@ -16,7 +16,7 @@ const GROUPS_KINDS: u64 = 3;
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// The number of groups in the run of a seed.
-pub fn groups_of(seed: u64) -> u16 {
+fn groups_of(seed: u64) -> u16 {
     if seed % GROUPS_EVERY != GROUPS_EVERY - 2 {
         return 1;
     }
@@ -41,12 +41,19 @@ pub(super) struct Faults {
     pub(super) replaces: bool,
     /// Whether nodes are stopped as an operator stops them.
     stops: bool,
+    /// Whether nodes neither fail nor lose messages. They may still be replaced and stopped.
+    is_calm: bool,
     pub(super) groups: u16,
     /// How much a group collects before it writes rows.
     pub(super) collected_bytes: usize,
 }
 
 impl Faults {
+    /// Whether nothing explains an expired lease.
+    pub(super) fn is_calm(&self) -> bool {
+        self.is_calm && !self.replaces && !self.stops
+    }
+
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Random::of(&[seed, 0xc105]);
         let is_calm = seed % CALM_EVERY == CALM_EVERY - 1;
@@ -72,6 +79,7 @@ impl Faults {
             // Also without other faults.
             replaces: dice.chance(0.4),
             stops: dice.chance(0.4),
+            is_calm,
             groups: groups_of(seed),
             collected_bytes: [1, 3_000, 30_000][usize::try_from(dice.below(3)).unwrap_or_default()],
         }

@@ -99,7 +99,7 @@ fn another_seed_is_another_run() {
 #[test]
 fn seeds_of_clusters_have_the_same_traces_twice_in_one_process() {
     for seed in [0, 1, 2, 3, 4, 8] {
-        let (first, second) = (cluster::run(seed, None, true), cluster::run(seed, None, true));
+        let (first, second) = (cluster::run(seed, true), cluster::run(seed, true));
         for (number, lines) in first.trace.iter().zip(&second.trace).enumerate() {
             assert_eq!(lines.0, lines.1, "seed {seed}, line {number}");
         }
