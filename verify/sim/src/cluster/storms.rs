@@ -41,8 +41,6 @@ pub(super) struct Faults {
     pub(super) replaces: bool,
     /// Whether nodes are stopped as an operator stops them.
     stops: bool,
-    /// Whether nodes neither fail nor lose messages. They may still be replaced and stopped.
-    is_calm: bool,
     pub(super) groups: u16,
     /// How much a group collects before it writes rows.
     pub(super) collected_bytes: usize,
@@ -51,7 +49,11 @@ pub(super) struct Faults {
 impl Faults {
     /// Whether nothing explains an expired lease.
     pub(super) fn is_calm(&self) -> bool {
-        self.is_calm && !self.replaces && !self.stops
+        let rates = [
+            self.death, self.pause, self.cut, self.full, self.stall, self.loss,
+        ];
+        let has_none = rates.iter().all(|rate| *rate <= 0.0);
+        has_none && !self.skew && !self.replaces && !self.stops
     }
 
     pub(super) fn of(seed: u64) -> Self {
@@ -79,7 +81,6 @@ impl Faults {
             // Also without other faults.
             replaces: dice.chance(0.4),
             stops: dice.chance(0.4),
-            is_calm,
             groups: groups_of(seed),
             collected_bytes: [1, 3_000, 30_000][usize::try_from(dice.below(3)).unwrap_or_default()],
         }

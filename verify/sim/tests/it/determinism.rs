@@ -96,9 +96,13 @@ fn another_seed_is_another_run() {
     }
 }
 
+/// `QO_CLUSTER_SEEDS` sets the number of seeds. Of the first six, one has rules, one several groups, and one no faults. In some later ones, such
+/// as 51, several lookups wait for one entry, and tokio draws the order in which they continue.
 #[test]
 fn seeds_of_clusters_have_the_same_traces_twice_in_one_process() {
-    for seed in [0, 1, 2, 3, 4, 8] {
+    let seeds = std::env::var("QO_CLUSTER_SEEDS").ok();
+    let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(6);
+    for seed in 0..seeds {
         let (first, second) = (cluster::run(seed, true), cluster::run(seed, true));
         for (number, lines) in first.trace.iter().zip(&second.trace).enumerate() {
             assert_eq!(lines.0, lines.1, "seed {seed}, line {number}");
