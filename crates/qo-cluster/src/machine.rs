@@ -357,7 +357,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             let mut replies = Vec::new();
             for item in part {
                 let (entry, responder) = item?;
+                let before = changes.len();
                 let applied = self.state.apply(&entry, &mut changes)?;
+                self.rows.applied(&changes[before..]);
                 if let Some(responder) = responder {
                     replies.push((responder, applied));
                 }

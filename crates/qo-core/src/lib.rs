@@ -25,6 +25,8 @@ pub mod keys;
 pub mod limit;
 pub mod limits;
 #[doc(hidden)]
+pub mod mix;
+#[doc(hidden)]
 pub mod names;
 pub mod pause;
 pub mod payload;

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::extra::Extra;
 use crate::limits::{DELAY_MAX_MS, RETRIES_MAX};
+use crate::mix::mix;
 
 /// Exponential backoff with jitter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -125,16 +126,12 @@ impl Jitter {
     /// once.
     #[must_use]
     pub fn nth(self, index: usize) -> Self {
-        // The finalizer of SplitMix64: cheap, and every input bit affects about half of the output bits.
-        let mut mixed = (u64::from(self.0) << 32) ^ index as u64;
-        mixed = mixed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let mixed = mix((u64::from(self.0) << 32) ^ index as u64);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "32 of the 64 mixed bits are enough"
         )]
-        let low = (mixed ^ (mixed >> 31)) as u32;
+        let low = mixed as u32;
         Self(low)
     }
 

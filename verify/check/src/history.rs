@@ -93,7 +93,7 @@ impl History<'_> {
             let is_exact = self.conditions.counts_waiting;
             settings::check(settings, is_exact, self.calls, &lives, &mut breaches);
         }
-        webhooks::check(
+        webhooks::check_deliveries(
             self.webhooks,
             &lives,
             self.damaged,

@@ -42,3 +42,4 @@ pub use leftover::{direct_versions, left_over_keys};
 pub use life::{Attempt, Change, Conditions, Life, Step, StoredVersion, lives};
 pub use promise::{Breaches, Promise};
 pub use recorder::Recorder;
+pub use webhooks::check_deliveries;

@@ -37,7 +37,7 @@ fn ended(change: &Change) -> Option<&Task> {
 }
 
 /// Checks that every end has its deliveries, and every delivery an end. The `damaged` tasks are exempt.
-pub(crate) fn check(
+pub fn check_deliveries(
     rules: &WebhookRules,
     lives: &BTreeMap<TaskId, Life>,
     damaged: &BTreeSet<TaskId>,

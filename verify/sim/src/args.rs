@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use qo_sim::cluster;
 use qo_sim::faults::{FaultKind, SIMULATED};
 use qo_sim::plan::Plan;
 use qo_sim::subject;
@@ -52,7 +53,8 @@ Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--
        cargo xtask sim [--engine NAME] --mutants
        cargo xtask sim [--engine NAME] --mutant NAME
 
-  --engine NAME    direct, json or slate. Without it each seed runs on all of them, and --seed on direct
+  --engine NAME    direct, json, slate or cluster. Without it each seed runs on the first three, and --seed on direct.
+                   cluster has faults of its own, which cannot be changed, and --seeds runs it by `cargo test -p qo-sim --test it cluster`
   --seeds N        the number of seeds (default: 1,000)
   --hours N        the duration; fractions are allowed
   --json           print the final figures as JSON; progress and failures go to standard error
@@ -152,7 +154,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
 
 fn engine_of(name: &str) -> Result<&'static str, String> {
     let all = subject::all();
-    let mut names = all.iter().map(|subject| subject.name());
+    let mut names = (all.iter().map(|subject| subject.name())).chain([cluster::NAME]);
     if let Some(known) = names.clone().find(|known| *known == name) {
         return Ok(known);
     }

@@ -29,4 +29,5 @@ pub mod script;
 pub mod shrink;
 pub mod store;
 pub mod subject;
+mod task_rows;
 pub mod trace;

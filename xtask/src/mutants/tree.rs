@@ -16,9 +16,10 @@ use super::patch::{Patch, apply};
 /// Where the patches are.
 const PATCHES: &str = "verify/mutants";
 /// What the copy contains beside the bugs: a file of `verify/mutants/support`, and where it belongs.
-const ADDED: [(&str, &str); 2] = [
+const ADDED: [(&str, &str); 3] = [
     ("switch.rs", "crates/qo-core/src/mutant.rs"),
     ("tests.rs", "verify/sim/tests/mutants.rs"),
+    ("cluster.rs", "verify/sim/src/cluster/bugs.rs"),
 ];
 /// The patch without which no other can be built.
 const SUPPORT: &str = "support/support";

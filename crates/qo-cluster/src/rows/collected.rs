@@ -276,6 +276,10 @@ impl Inner {
 }
 
 impl RowStore for CollectedRows {
+    fn applied(&self, changes: &[RowChange]) {
+        self.0.below.applied(changes);
+    }
+
     fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
         let collected = self.0.read().find(key).cloned();
         match collected {

@@ -55,6 +55,10 @@ pub trait RowStore: Send + Sync + 'static {
     /// Makes all changes so far survive a crash.
     fn sync(&self) -> io::Result<()>;
 
+    /// Learns what an entry changes when it is applied. The changes are written later, together with others, and without those that were
+    /// replaced meanwhile. The simulator follows each task by this.
+    fn applied(&self, _changes: &[RowChange]) {}
+
     /// A consistent view of all rows.
     fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>>;
 

@@ -5,8 +5,9 @@ use serde_json::value::RawValue;
 
 use super::{Webhook, WebhookEvent};
 use crate::extra::Extra;
-use crate::id::{TaskId, mix};
+use crate::id::TaskId;
 use crate::json::Json;
+use crate::mix::mix;
 use crate::names::{DocumentName, QueueName, Tag, TaskType};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;

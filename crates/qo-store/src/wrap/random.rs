@@ -2,12 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use qo_core::mix::{STEP, finalize, mix};
+
 /// `SplitMix64`: small, seedable, and good enough to spread pauses and faults and to name things.
 #[derive(Debug)]
 pub struct SplitMix64(AtomicU64);
-
-/// Odd, so that the state visits every number once.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
     /// The numbers of a seed.
@@ -18,19 +17,12 @@ impl SplitMix64 {
     /// The next 64 bits.
     pub fn next_u64(&self) -> u64 {
         let state = self.0.fetch_add(STEP, Ordering::Relaxed);
-        Self::mix(state.wrapping_add(STEP))
+        mix(state)
     }
 
     /// Derives a seed from another and a number.
     pub fn derive(seed: u64, number: u64) -> u64 {
-        Self::mix(seed ^ number.wrapping_mul(STEP)).wrapping_add(1)
-    }
-
-    /// The finaliser: every bit of the input changes about half of the bits of the result.
-    fn mix(mut bits: u64) -> u64 {
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        finalize(seed ^ number.wrapping_mul(STEP)).wrapping_add(1)
     }
 }
 

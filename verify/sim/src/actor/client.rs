@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, Uniqueness};
-use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
+use qo_core::{LimitKey, QueueName, RetryPolicy, TaskId, TaskType};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 
 use super::{Caller, ELSEWHERE, TYPES, large, medium, small};
@@ -121,10 +121,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         make_unique(&mut request, left);
     }
     if has_limits {
-        // The bits of the id decide, so that nothing else of the run is drawn differently.
-        let bits = id.as_uuid().as_u128() >> 40;
-        let key = format!("account-{}", bits % 3);
-        request.limit_key = key.parse().ok().filter(|_| bits % 3 < 2);
+        request.limit_key = limit_key(id);
     }
     if has_groups {
         let elapsed = scheduler.elapsed();
@@ -196,7 +193,7 @@ fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitReque
 }
 
 /// The order of a task: most share one of three keys. The bits of the id decide, so that nothing else of the run is drawn differently.
-fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
+pub(crate) fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
     let bits = request.id?.as_uuid().as_u128() >> 20;
     if request.idempotency.is_some() || bits.is_multiple_of(5) {
         return None;
@@ -209,6 +206,13 @@ fn ordering(request: &SubmitRequest) -> Option<OrderingRule> {
             OnFailure::Stop
         },
     })
+}
+
+/// The limit key of a task: two of three have one of two keys. The bits of the id decide, so that nothing else of the run is drawn differently.
+pub(crate) fn limit_key(id: TaskId) -> Option<LimitKey> {
+    let bits = id.as_uuid().as_u128() >> 40;
+    let key = format!("account-{}", bits % 3);
+    key.parse().ok().filter(|_| bits % 3 < 2)
 }
 
 /// Lets most tasks wait until the middle of the run, so that a large group and a small one compete, whose tasks are younger. The bits of the id
@@ -242,7 +246,7 @@ fn keep_in_queue(request: &mut SubmitRequest) {
 
 /// Lets a submit with an idempotency key hold the key for part of the task's life, and change the task that holds it. Few keys, so that many are
 /// held. The bits of the id decide, so that nothing else of the run is drawn differently.
-fn make_unique(request: &mut SubmitRequest, left: Duration) {
+pub(crate) fn make_unique(request: &mut SubmitRequest, left: Duration) {
     let (Some(id), Some(idempotency)) = (request.id, &mut request.idempotency) else {
         return;
     };

@@ -7,7 +7,7 @@ mod worker;
 
 pub use self::caller::Caller;
 pub(crate) use self::caller::{ELSEWHERE, TYPES};
-pub(crate) use self::client::{Errands, client};
+pub(crate) use self::client::{Errands, client, limit_key, make_unique, ordering};
 pub(crate) use self::program::program;
 pub(crate) use self::worker::worker;
 

@@ -10,6 +10,7 @@ use qo_engine::{Engine, EngineError};
 use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
+use super::rules::{Rules, worker_name};
 use super::run::Stage;
 use crate::random::Random;
 use crate::sched::lock;
@@ -19,6 +20,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(8);
 /// How often a call is repeated.
 const REPEATS: usize = 400;
 const LEASE_MS: u64 = 6_000;
+/// A worker that keeps a task for longer than this may lose it.
+const LEASE_SAFE: Duration = Duration::from_secs(5);
 
 /// What became of a call.
 pub(super) enum Answer<T> {
@@ -81,8 +84,7 @@ impl Stage {
     pub(super) async fn submit_tasks(self: Arc<Self>, number: u64, tasks: u64) {
         let mut dice = Random::of(&[self.seed, 0xc1, number]);
         for task in 0..tasks {
-            let pause = self.scheduler.sleep(dice.millis(10, 2_000));
-            pause.await;
+            self.scheduler.sleep(dice.millis(10, 2_000)).await;
             let input = format!("{{\"n\":{task},\"client\":{number}}}");
             let Ok(json) = Json::parse(input.clone()) else {
                 continue;
@@ -104,6 +106,12 @@ impl Stage {
                 let random = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
                 request.id = Some(TaskId::from_random(random));
             }
+            let mut is_changeable = false;
+            if let Some(rules) = &self.rules {
+                let left = self.faults.trouble.saturating_sub(self.scheduler.elapsed());
+                rules.apply(&mut request, &mut dice, left);
+                is_changeable = rules.is_unique() && key.is_some();
+            }
             let answer = self
                 .insist(&mut dice, |engine| {
                     let request = request.clone();
@@ -112,16 +120,22 @@ impl Stage {
                 .await;
             if let Answer::Done(submitted) = answer {
                 let mut ledger = lock(&self.ledger);
-                ledger.submitted(key.as_deref(), &input, &submitted.task);
-                ledger.calls += 1;
+                if is_changeable {
+                    ledger.submitted_for_change(&submitted.task);
+                } else {
+                    ledger.submitted(key.as_deref(), &input, &submitted.task);
+                }
+                drop(ledger);
+                self.read_everywhere(submitted.task.id);
             }
         }
+        self.submitter_ends();
     }
 
     /// Claims tasks and finishes most of them, until the run is over.
     pub(super) async fn work(self: Arc<Self>, number: u64) {
         let mut dice = Random::of(&[self.seed, 0x3b, number]);
-        let Ok(worker) = format!("worker{number}").parse() else {
+        let Ok(worker) = worker_name(number).parse() else {
             return;
         };
         let mut claim = ClaimRequest::new(worker, Vec::new());
@@ -141,16 +155,28 @@ impl Stage {
                 self.scheduler.sleep(dice.millis(20, 300)).await;
                 continue;
             };
+            let claimed = self.scheduler.elapsed();
             for task in &tasks {
-                lock(&self.ledger).claimed(began, task);
+                lock(&self.ledger).claimed(began, claimed, task);
             }
             for task in tasks {
                 self.finish(&mut dice, task).await;
+                self.note_if_late(number, claimed);
             }
         }
     }
 
-    async fn finish(&self, dice: &mut Random, task: Task) {
+    /// Notes that a worker kept tasks for almost as long as their leases, whether because it stalled or because calls took long.
+    fn note_if_late(&self, worker: u64, claimed: Duration) {
+        let now = self.scheduler.elapsed();
+        if let Some(rules) = &self.rules
+            && now.saturating_sub(claimed) > LEASE_SAFE
+        {
+            rules.note_late(worker, claimed, now);
+        }
+    }
+
+    async fn finish(self: &Arc<Self>, dice: &mut Random, task: Task) {
         let (id, Some(lease)) = (task.id, task.lease_id) else {
             return;
         };
@@ -179,12 +205,33 @@ impl Stage {
             released.await;
             return;
         }
+        if self.rules.is_some()
+            && !self.is_calm()
+            && let Some(failure) = Rules::failure(dice)
+        {
+            let failed = self.insist(dice, |engine| {
+                let failure = failure.clone();
+                Box::pin(async move { engine.fail(id, lease, failure).await })
+            });
+            failed.await;
+            return;
+        }
         let completed = self.insist(dice, |engine| {
             Box::pin(async move { engine.complete(id, lease, None).await })
         });
         if let Answer::Done(task) = completed.await {
             let now = self.scheduler.elapsed();
             lock(&self.ledger).completed(now, &task);
+            self.read_everywhere(id);
+        }
+    }
+
+    /// Reads a task from every node at once, right after a change of it was acknowledged. A leader that was cut off and does not know yet that it
+    /// was replaced must not respond with what it remembers. Nobody waits for the responses.
+    fn read_everywhere(self: &Arc<Self>, id: TaskId) {
+        for node in self.present() {
+            let stage = Arc::clone(self);
+            self.spawn(async move { stage.read_from(node, id).await });
         }
     }
 
@@ -198,13 +245,13 @@ impl Stage {
             let Some(id) = ids.get(place).copied() else {
                 continue;
             };
-            self.read_one(&mut dice, id).await;
+            let node = self.any_node(&mut dice);
+            self.read_from(node, id).await;
         }
     }
 
-    async fn read_one(&self, dice: &mut Random, id: TaskId) {
+    async fn read_from(&self, node: u64, id: TaskId) {
         let began = self.scheduler.elapsed();
-        let node = self.any_node(dice);
         let answer = self
             .ask(node, |engine| Box::pin(async move { engine.get(id).await }))
             .await;

@@ -9,17 +9,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qo_broker::rows::{Row, RowWrite};
+use qo_broker::rows::Row;
 use qo_cluster::{BlockingPool, LogFiles, MemoryRows, RowChange, RowSnapshot, RowStage, RowStore};
 use qo_core::Timestamp;
 use qo_store::runtime::BoxFuture;
 
-use super::Mutation;
+use super::versions::Versions;
 use crate::random::Random;
 use crate::sched::{Scheduler, lock};
-
-/// The key of the row that says what is applied.
-const APPLIED: &[u8] = b"\0applied";
 
 /// The disk of a node, with what each group has on it.
 pub(super) struct NodeDisk {
@@ -32,17 +29,12 @@ impl NodeDisk {
         dice: &[u64],
         groups: u16,
         slow_ms: u64,
-        mutation: Option<Mutation>,
+        versions: Option<&Arc<Versions>>,
     ) -> Self {
         let of_group = |group: u16| {
             let mut seeds = dice.to_vec();
             // Group 0 is as it is in a run without others.
             seeds.extend((group > 0).then_some(u64::from(group)));
-            let lies = match mutation {
-                Some(Mutation::UnsyncedLog) => true,
-                Some(Mutation::OtherGroupsUnsynced) => group > 0,
-                _ => false,
-            };
             SimDisk {
                 scheduler: scheduler.clone(),
                 inner: Arc::new(Mutex::new(Inner {
@@ -52,10 +44,10 @@ impl NodeDisk {
                 })),
                 rows: SimRows {
                     rows: MemoryRows::default(),
-                    mutation,
+                    group,
+                    versions: versions.cloned(),
                 },
                 slow_ms,
-                lies,
             }
         };
         Self {
@@ -97,8 +89,6 @@ pub(super) struct SimDisk {
     inner: Arc<Mutex<Inner>>,
     pub(super) rows: SimRows,
     slow_ms: u64,
-    /// Whether it reports as synced what is not.
-    lies: bool,
 }
 
 struct Inner {
@@ -141,7 +131,7 @@ impl SimDisk {
             file.synced.extend(pending);
         }
         drop(inner);
-        self.rows.crash();
+        self.rows.rows.crash();
     }
 
     async fn work(&self) {
@@ -205,9 +195,6 @@ impl LogFiles for SimDisk {
         }
         self.with(name, |file| file.pending.extend_from_slice(&bytes))?;
         self.work().await;
-        if self.lies {
-            return Ok(());
-        }
         self.with(name, |file| {
             let pending = std::mem::take(&mut file.pending);
             file.synced.extend(pending);
@@ -240,26 +227,12 @@ impl BlockingPool for SimDisk {
     }
 }
 
-/// Rows in memory, with planted bugs.
+/// Rows in memory, which tell what is applied to them.
 #[derive(Clone)]
 pub(super) struct SimRows {
     pub(super) rows: MemoryRows,
-    mutation: Option<Mutation>,
-}
-
-impl SimRows {
-    fn crash(&self) {
-        let position = match self.mutation {
-            Some(Mutation::PositionWithoutRows) => self.rows.get(APPLIED).ok().flatten(),
-            _ => None,
-        };
-        self.rows.crash();
-        if let Some(row) = position {
-            let kept = RowChange::Write(RowWrite::Put(row));
-            // A disk that is full cannot be spoilt further.
-            let _ = self.rows.write(&[kept]);
-        }
-    }
+    group: u16,
+    versions: Option<Arc<Versions>>,
 }
 
 impl RowStore for SimRows {
@@ -276,77 +249,24 @@ impl RowStore for SimRows {
     }
 
     fn write(&self, changes: &[RowChange]) -> io::Result<()> {
-        for change in changes {
-            let is_forgotten = match (self.mutation, change) {
-                (Some(Mutation::KeysForgotten), RowChange::Write(RowWrite::Put(row))) => {
-                    row.key.first() == Some(&b'k')
-                }
-                (Some(Mutation::DeletesIgnored), RowChange::Write(RowWrite::Delete(_))) => true,
-                _ => false,
-            };
-            if !is_forgotten {
-                self.rows.write(std::slice::from_ref(change))?;
-            }
-        }
-        Ok(())
+        self.rows.write(changes)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.rows.sync()
     }
 
+    fn applied(&self, changes: &[RowChange]) {
+        if let Some(versions) = &self.versions {
+            versions.applied(self.group, changes);
+        }
+    }
+
     fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>> {
-        let left_out = match self.mutation {
-            Some(Mutation::SnapshotWithoutKeys) => Some(b'k'),
-            Some(Mutation::SnapshotWithoutFinishedTasks) => Some(b'd'),
-            _ => None,
-        };
-        Ok(Box::new(SimSnapshot {
-            view: self.rows.snapshot()?,
-            left_out,
-        }))
+        self.rows.snapshot()
     }
 
     fn stage(&self) -> io::Result<Box<dyn RowStage>> {
-        let stage = self.rows.stage()?;
-        if self.mutation == Some(Mutation::SnapshotIncomplete) {
-            return Ok(Box::new(IncompleteStage(stage)));
-        }
-        Ok(stage)
-    }
-}
-
-/// Leaves out every second row of the queue.
-struct IncompleteStage(Box<dyn RowStage>);
-
-impl RowStage for IncompleteStage {
-    fn add(&mut self, mut rows: Vec<Row>) -> io::Result<()> {
-        let mut number = 0;
-        rows.retain(|row| {
-            number += 1;
-            number % 2 == 0 || matches!(row.key.first(), Some(0 | b'm'))
-        });
-        self.0.add(rows)
-    }
-
-    fn install(&mut self) -> io::Result<()> {
-        self.0.install()
-    }
-}
-
-struct SimSnapshot {
-    view: Box<dyn RowSnapshot>,
-    left_out: Option<u8>,
-}
-
-impl RowSnapshot for SimSnapshot {
-    fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
-        self.view.get(key)
-    }
-
-    fn next_page(&mut self) -> io::Result<Vec<Row>> {
-        let mut page = self.view.next_page()?;
-        page.retain(|row| self.left_out.is_none() || row.key.first().copied() != self.left_out);
-        Ok(page)
+        self.rows.stage()
     }
 }

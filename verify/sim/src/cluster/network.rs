@@ -9,36 +9,14 @@ use qo_cluster::{Member, Service, Transport, TransportError};
 use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::Mutation;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
-
-/// The first byte of a message with entries, and of those that ask for a vote.
-const APPEND: u8 = 1;
-const VOTE: u8 = 2;
-const PRE_VOTE: u8 = 3;
-/// Of one that names its group, and the bytes before the message itself.
-const GROUPED: u8 = 8;
-const GROUPED_BYTES: usize = 9;
-/// The bytes of a vote in a message: term, node, and whether it is committed.
-const VOTE_BYTES: usize = 17;
-/// A response that everything is fine.
-const SUCCESS: &[u8] = &[0, 0];
-
-/// A message without the name of its group.
-fn inner(message: &[u8]) -> &[u8] {
-    match message.first() {
-        Some(&GROUPED) => message.get(GROUPED_BYTES..).unwrap_or_default(),
-        _ => message,
-    }
-}
 
 /// The network. Clones share everything.
 #[derive(Clone)]
 pub(super) struct SimNetwork {
     scheduler: Scheduler,
     inner: Arc<Mutex<Inner>>,
-    mutation: Option<Mutation>,
 }
 
 struct Inner {
@@ -51,13 +29,7 @@ struct Inner {
 }
 
 impl SimNetwork {
-    pub(super) fn new(
-        scheduler: &Scheduler,
-        dice: Random,
-        loss: f64,
-        latency_ms: u64,
-        mutation: Option<Mutation>,
-    ) -> Self {
+    pub(super) fn new(scheduler: &Scheduler, dice: Random, loss: f64, latency_ms: u64) -> Self {
         Self {
             scheduler: scheduler.clone(),
             inner: Arc::new(Mutex::new(Inner {
@@ -68,7 +40,6 @@ impl SimNetwork {
                 latency_ms,
                 dice,
             })),
-            mutation,
         }
     }
 
@@ -132,13 +103,6 @@ impl SimNetwork {
         if !arrives {
             return None;
         }
-        if self.mutation == Some(Mutation::AcknowledgedUnseen)
-            && inner(&request).first() == Some(&APPEND)
-            && request.len() > 200
-        {
-            return Some(Bytes::from_static(SUCCESS));
-        }
-        let request = self.misdirected(request);
         let repeat = {
             let mut inner = lock(&self.inner);
             let repeats = inner.repeats;
@@ -158,55 +122,13 @@ impl SimNetwork {
                 }),
             );
         }
-        let asked = request.clone();
         let response = self.deliver(from, to, request)?.await.ok()?;
         let (arrives, latency) = self.fate(to, from);
         self.scheduler.sleep(latency).await;
         if !arrives {
             return None;
         }
-        Some(self.mutated(&asked, response))
-    }
-
-    /// Names the next group in a message, if the planted bug says so.
-    fn misdirected(&self, request: Bytes) -> Bytes {
-        if self.mutation != Some(Mutation::GroupsMixedUp)
-            || request.first() != Some(&GROUPED)
-            || inner(&request).first() != Some(&APPEND)
-            || !lock(&self.inner).dice.chance(0.05)
-        {
-            return request;
-        }
-        let mut other = request.to_vec();
-        // Both numbers are below 256: the groups, and the group.
-        let (groups, group) = (other[4], other[8]);
-        other[8] = (group + 1) % groups;
-        Bytes::from(other)
-    }
-
-    /// A vote that was refused is given if the planted bug says so.
-    fn mutated(&self, request: &Bytes, response: Bytes) -> Bytes {
-        let request = inner(request);
-        let is_vote = matches!(request.first(), Some(&(VOTE | PRE_VOTE)));
-        let (Some(wanted), Some(held)) =
-            (request.get(1..=VOTE_BYTES), response.get(1..=VOTE_BYTES))
-        else {
-            return response;
-        };
-        let term = |vote: &[u8]| vote[..8].to_vec();
-        let gives = match self.mutation {
-            Some(Mutation::VoteForgotten) => term(wanted) == term(held),
-            Some(Mutation::VoteForShorterLog) => term(wanted) >= term(held),
-            _ => false,
-        };
-        if !is_vote || !gives || response.first() != Some(&0) {
-            return response;
-        }
-        let mut given = vec![0];
-        given.extend_from_slice(wanted);
-        // Granted, and no entry is known.
-        given.extend([1, 0]);
-        Bytes::from(given)
+        Some(response)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_check::Promise;
 use qo_cluster::{ClusterError, Member, NodeGroups};
 use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
@@ -110,7 +111,7 @@ impl Stage {
             }
             self.scheduler.sleep(dice.millis(100, 1_000)).await;
         }
-        self.breach("the members cannot be changed".to_owned());
+        self.breach(Promise::Run, "the members cannot be changed".to_owned());
         false
     }
 }

@@ -10,17 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_cluster::{ClusterConfig, ClusterSecret, ClusterStatus, NodeGroups, NodeParts, RowStore};
-use qo_core::TaskId;
+use qo_check::{Breaches, Promise};
+use qo_cluster::{ClusterConfig, ClusterSecret, NodeGroups, NodeParts, RowStore};
 use qo_engine::Engine;
 use qo_store::runtime::Runtime;
 
-use super::Mutation;
-use super::client::Answer;
 use super::disk::NodeDisk;
 use super::ledger::Ledger;
 use super::network::SimNetwork;
 use super::operator::member;
+use super::rules::Rules;
 use super::storms::Faults;
 use crate::random::Random;
 use crate::sched::panics;
@@ -30,8 +29,9 @@ use crate::trace::Trace;
 /// The number of nodes, and the highest number of one, if nodes are replaced.
 pub(super) const NODES: u64 = 3;
 pub(super) const NODES_MAX: u64 = 6;
-/// How long recovery may take.
-const RECOVERY_MAX: Duration = Duration::from_mins(5);
+/// The number of clients of each kind, and the most tasks of one, if there are rules.
+const CLIENTS: u64 = 2;
+const RULED_TASKS_MAX: u64 = 14;
 /// The largest error of a node's clock.
 const SKEW_MAX_MS: u64 = 30_000;
 
@@ -41,7 +41,7 @@ pub struct ClusterOutcome {
     /// Its seed.
     pub seed: u64,
     /// What is wrong.
-    pub found: Vec<String>,
+    pub found: Breaches,
     /// The number of acknowledged tasks.
     pub tasks: usize,
     /// The number of deaths of nodes.
@@ -60,6 +60,8 @@ pub(super) struct Stage {
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Mutex<Ledger>,
     pub(super) faults: Faults,
+    /// The rules, if the run has any.
+    pub(super) rules: Option<Rules>,
     pub(super) network: SimNetwork,
     pub(super) disks: BTreeMap<u64, NodeDisk>,
     pub(super) state: Mutex<State>,
@@ -71,14 +73,16 @@ pub(super) struct State {
     pub(super) nodes: BTreeMap<u64, (ProcessId, Option<NodeGroups>)>,
     /// The nodes that exist, also while they do not run.
     present: BTreeSet<u64>,
-    operator_done: bool,
+    pub(super) operator_done: bool,
+    /// The clients that still submit.
+    pub(super) submitters: u64,
     deaths: u64,
     calm: bool,
-    over: bool,
+    pub(super) over: bool,
 }
 
-/// Runs a seed, with a planted bug or without.
-pub fn run(seed: u64, mutation: Option<Mutation>, keeps_trace: bool) -> ClusterOutcome {
+/// Runs a seed.
+pub fn run(seed: u64, keeps_trace: bool) -> ClusterOutcome {
     panics::record();
     let faults = Faults::of(seed);
     let scheduler = Scheduler::new(seed, Trace::new(keeps_trace));
@@ -87,15 +91,14 @@ pub fn run(seed: u64, mutation: Option<Mutation>, keeps_trace: bool) -> ClusterO
         Random::of(&[seed, 0x4e7]),
         faults.loss,
         faults.latency_ms,
-        mutation,
     );
+    let rules = Rules::of(seed, &faults, &scheduler);
+    let versions = rules.as_ref().map(|rules| &rules.versions);
     let disk = |node| {
         let dice = [seed, 0xd15c, node];
         let (groups, slow_ms) = (faults.groups, faults.slow_ms);
-        (
-            node,
-            NodeDisk::new(&scheduler, &dice, groups, slow_ms, mutation),
-        )
+        let disk = NodeDisk::new(&scheduler, &dice, groups, slow_ms, versions);
+        (node, disk)
     };
     let stage = Arc::new(Stage {
         seed,
@@ -103,6 +106,7 @@ pub fn run(seed: u64, mutation: Option<Mutation>, keeps_trace: bool) -> ClusterO
         disks: (1..=NODES_MAX).map(disk).collect(),
         ledger: Mutex::default(),
         state: Mutex::default(),
+        rules,
         faults,
         scheduler: scheduler.clone(),
     });
@@ -110,9 +114,13 @@ pub fn run(seed: u64, mutation: Option<Mutation>, keeps_trace: bool) -> ClusterO
     let ended = scheduler.run(Box::pin(async move { main.play().await }));
     let mut found = lock(&stage.ledger).found.clone();
     if let Err(stuck) = ended {
-        found.push(format!("the run cannot continue: {stuck:?}"));
+        found.add(Promise::Run, format!("the run cannot continue: {stuck:?}"));
+    } else if let Some(rules) = &stage.rules {
+        found.0.extend(rules.check(&stage.faults).0);
     }
-    found.extend(panics::recorded());
+    for panic in panics::recorded() {
+        found.add(Promise::Run, panic);
+    }
     let digest = stage.digest();
     let outcome = ClusterOutcome {
         seed,
@@ -147,14 +155,22 @@ impl Stage {
     /// The engine of a node that runs, and its process.
     pub(super) fn engine(&self, node: u64) -> Option<(ProcessId, Arc<dyn Engine>)> {
         let (process, node) = self.node(node)?;
-        Some((process, node.engine()))
+        let engine = match &self.rules {
+            Some(rules) => rules.recorded(process, node.engine()),
+            None => node.engine(),
+        };
+        Some((process, engine))
     }
 
-    pub(super) fn breach(&self, what: String) {
-        lock(&self.ledger).found.push(what);
+    pub(super) fn breach(&self, promise: Promise, what: String) {
+        lock(&self.ledger).breach(promise, what);
     }
 
-    fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn submitter_ends(&self) {
+        lock(&self.state).submitters -= 1;
+    }
+
+    pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.scheduler.spawn(HARNESS, Box::pin(future));
     }
 
@@ -167,9 +183,15 @@ impl Stage {
         } else {
             self.set_operator_done();
         }
+        self.write_limits().await;
         let mut dice = Random::of(&[self.seed, 0x9]);
-        for number in 1..=2 {
-            let tasks = dice.between(5, 25);
+        for number in 1..=CLIENTS {
+            lock(&self.state).submitters += 1;
+            let mut tasks = dice.between(5, 25);
+            if self.rules.is_some() {
+                // Their checks take time.
+                tasks = tasks.min(RULED_TASKS_MAX);
+            }
             self.spawn(Arc::clone(&self).submit_tasks(number, tasks));
             self.spawn(Arc::clone(&self).work(number));
             self.spawn(Arc::clone(&self).read(number));
@@ -288,148 +310,17 @@ impl Stage {
                 }
                 // Nobody can start on a full disk. It is started again later.
                 Err(_) if stage.disks[&node].is_full() => stage.scheduler.doom(process, 1),
-                Err(error) => stage.breach(format!("node {node} does not start: {error}")),
+                Err(error) => {
+                    let what = format!("node {node} does not start: {error}");
+                    stage.breach(Promise::Run, what);
+                }
             }
         };
         self.scheduler.spawn(process, Box::pin(starting));
         process
     }
 
-    /// Waits until every acknowledged task is finished and all nodes agree.
-    async fn recover(self: &Arc<Self>) {
-        let began = self.scheduler.elapsed();
-        let mut dice = Random::of(&[self.seed, 0x4ec]);
-        let mut last = String::new();
-        while self.scheduler.elapsed().saturating_sub(began) < RECOVERY_MAX {
-            self.scheduler.sleep(Duration::from_secs(5)).await;
-            match self.unfinished(&mut dice).await {
-                None => {
-                    lock(&self.state).over = true;
-                    // What clients have begun ends.
-                    self.scheduler.sleep(Duration::from_secs(30)).await;
-                    return self.compare().await;
-                }
-                Some(what) => last = what,
-            }
-        }
-        lock(&self.state).over = true;
-        let states = self.states();
-        self.breach(format!(
-            "without faults, after {RECOVERY_MAX:?}: {last}: {states:?}"
-        ));
-    }
-
-    async fn unfinished(&self, dice: &mut Random) -> Option<String> {
-        if !lock(&self.state).operator_done {
-            return Some("the members are still being changed".to_owned());
-        }
-        let ids: Vec<TaskId> = lock(&self.ledger).submitted.keys().copied().collect();
-        for id in ids {
-            let began = self.scheduler.elapsed();
-            let answer = self.insist(dice, |engine| Box::pin(async move { engine.get(id).await }));
-            match answer.await {
-                Answer::Done(task) => {
-                    lock(&self.ledger).read(began, id, Some(&task));
-                    if !task.status.is_terminal() {
-                        return Some(format!("{id} is {}", task.status));
-                    }
-                }
-                Answer::Rejected(error) => {
-                    lock(&self.ledger).read(began, id, None);
-                    if !error.is_not_found() {
-                        return Some(format!("{id}: {error}"));
-                    }
-                }
-                Answer::Unknown => return Some("no node serves".to_owned()),
-            }
-        }
-        None
-    }
-
-    /// Checks that all nodes have the same rows.
-    async fn compare(&self) {
-        for _ in 0..60 {
-            let members = self.members();
-            let applied: Vec<_> = self
-                .nodes()
-                .iter()
-                .filter(|node| members.contains(&node.id()))
-                .map(|node| {
-                    let groups = group_statuses(node).into_iter();
-                    let states = groups.map(|status| (status.log_last, status.applied));
-                    states.collect::<Vec<_>>()
-                })
-                .collect();
-            let settled = applied.len() == members.len()
-                && applied.iter().all(|groups| {
-                    *groups == applied[0] && groups.iter().all(|state| state.0 == state.1)
-                });
-            if settled {
-                for group in 0..usize::from(self.faults.groups) {
-                    self.compare_rows(group);
-                }
-                return;
-            }
-            self.scheduler.sleep(Duration::from_millis(500)).await;
-        }
-        let states = self.states();
-        self.breach(format!("the nodes do not agree in the end: {states:?}"));
-    }
-
-    /// The state of each group of each node, for people.
-    fn states(&self) -> Vec<String> {
-        let nodes = self.nodes();
-        let statuses = nodes.iter().flat_map(group_statuses);
-        statuses
-            .map(|status| {
-                format!(
-                    "{} {} term {} log {:?} applied {:?} {:?}",
-                    status.node,
-                    status.state,
-                    status.term,
-                    status.log_last,
-                    status.applied,
-                    status.failure
-                )
-            })
-            .collect()
-    }
-
-    /// Checks that all members have the same rows of a group.
-    fn compare_rows(&self, group: usize) {
-        let members = self.members();
-        let mut rows = Vec::new();
-        for node in self.nodes() {
-            if !members.contains(&node.id()) {
-                continue;
-            }
-            match node.groups()[group].synced_rows() {
-                Ok(read) => rows.push(read),
-                Err(error) => self.breach(format!("node {}: {error}", node.id())),
-            }
-        }
-        for other in &rows {
-            let missing = rows[0].iter().find(|row| !other.contains(row));
-            let surplus = other.iter().find(|row| !rows[0].contains(row));
-            if missing.is_some() || surplus.is_some() {
-                self.breach(format!(
-                    "the nodes have different rows in group {group}: {missing:?} and {surplus:?}"
-                ));
-            }
-        }
-    }
-
-    /// The members of the cluster, as its leader knows them.
-    fn members(&self) -> Vec<u64> {
-        let nodes = self.nodes();
-        let leader = nodes.iter().find(|node| node.is_serving());
-        leader.map_or_else(Vec::new, |leader| {
-            let members = leader.status().members;
-            members.iter().map(|member| member.node).collect()
-        })
-    }
-
-    fn nodes(&self) -> Vec<NodeGroups> {
+    pub(super) fn nodes(&self) -> Vec<NodeGroups> {
         let state = lock(&self.state);
         let nodes = state.nodes.values();
         nodes.filter_map(|(_, node)| node.clone()).collect()
@@ -447,12 +338,6 @@ impl Stage {
         }
         digest
     }
-}
-
-/// The status of each group of a node.
-fn group_statuses(node: &NodeGroups) -> Vec<ClusterStatus> {
-    let groups = node.groups().iter();
-    groups.map(qo_cluster::ClusterNode::status).collect()
 }
 
 fn config(node: u64, faults: &Faults) -> Option<ClusterConfig> {

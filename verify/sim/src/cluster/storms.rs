@@ -16,7 +16,7 @@ const GROUPS_KINDS: u64 = 3;
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// The number of groups in the run of a seed.
-pub fn groups_of(seed: u64) -> u16 {
+fn groups_of(seed: u64) -> u16 {
     if seed % GROUPS_EVERY != GROUPS_EVERY - 2 {
         return 1;
     }
@@ -47,6 +47,15 @@ pub(super) struct Faults {
 }
 
 impl Faults {
+    /// Whether nothing explains an expired lease.
+    pub(super) fn is_calm(&self) -> bool {
+        let rates = [
+            self.death, self.pause, self.cut, self.full, self.stall, self.loss,
+        ];
+        let has_none = rates.iter().all(|rate| *rate <= 0.0);
+        has_none && !self.skew && !self.replaces && !self.stops
+    }
+
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Random::of(&[seed, 0xc105]);
         let is_calm = seed % CALM_EVERY == CALM_EVERY - 1;

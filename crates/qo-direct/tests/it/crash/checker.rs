@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use qo_check::{
-    Breaches, CallLog, Conditions, Excuse, History, Promise, direct_versions, left_over_keys,
+    Breaches, CallLog, Conditions, Excuse, History, Promise, StoredVersion, check_deliveries,
+    direct_versions, left_over_keys, lives,
 };
 use qo_core::keys::QUARANTINE_PREFIX;
 use qo_core::task::decode;
 use qo_core::webhook::delivery::is_delivery;
-use qo_core::{DocumentKind, Limit, Task, Webhook, WebhookRules};
+use qo_core::{DocumentKind, Limit, Webhook, WebhookRules};
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::api::DocumentQuery;
@@ -41,16 +42,10 @@ pub(super) async fn check(
     tolerance: Tolerance,
 ) -> Breaches {
     let mut versions = direct_versions(bucket.versions());
-    // Nobody calls for deliveries, so the history of calls does not explain them. The ends of tasks do.
+    // Nobody works on deliveries here, so they need not end, and nobody calls for them. The ends of tasks explain them.
     let deliveries: BTreeMap<_, _> = versions
-        .iter()
-        .filter_map(|(id, versions)| {
-            let last = versions.last()?.body.as_ref()?;
-            let task = decode(last).ok()?;
-            is_delivery(&task.task_type).then_some((*id, task))
-        })
+        .extract_if(.., |_, versions| is_of_delivery(versions))
         .collect();
-    versions.retain(|id, _| !deliveries.contains_key(id));
     let mut calls = log.calls();
     calls.retain(|call| call.task.is_none_or(|task| !deliveries.contains_key(&task)));
     let mut unreadable = Vec::new();
@@ -76,6 +71,14 @@ pub(super) async fn check(
         .into_iter()
         .map(|document| (document.id.name, Limit::read(&document.body).unwrap()))
         .collect();
+    let conditions = Conditions {
+        punctual: tolerance != Tolerance::WrongClocks,
+        renewals_once: true,
+        claims_answered: tolerance != Tolerance::Deaths,
+        purge_max: PURGE_MAX,
+        delivers_with_end: false,
+        ..Conditions::strict()
+    };
     let checked = History {
         versions: &versions,
         calls: &calls,
@@ -86,24 +89,22 @@ pub(super) async fn check(
         limits: &limits,
         turns: None,
         webhooks: &WebhookRules::default(),
-        conditions: Conditions {
-            punctual: tolerance != Tolerance::WrongClocks,
-            renewals_once: true,
-            claims_answered: tolerance != Tolerance::Deaths,
-            purge_max: PURGE_MAX,
-            ..Conditions::strict()
-        },
+        conditions,
     }
     .check();
     let mut breaches = checked.breaches;
-    let lives = checked.lives.into_iter();
-    let mut tasks: BTreeMap<_, _> = lives
+    let (delivered, wrong) = lives(&deliveries, &BTreeSet::new(), conditions);
+    for (id, error) in wrong {
+        breaches.add(Promise::Rules, format!("delivery {id}: {error}"));
+    }
+    let mut lives = checked.lives;
+    lives.extend(delivered);
+    let (webhooks, damaged) = (webhooks(engine).await, BTreeSet::new());
+    check_deliveries(&webhooks, &lives, &damaged, conditions, &mut breaches);
+    let tasks: BTreeMap<_, _> = lives
+        .into_iter()
         .filter_map(|(id, life)| Some((id, life.last?)))
         .collect();
-    tasks.extend(deliveries);
-    for text in undelivered(engine, tasks.values()).await {
-        breaches.add(Promise::Run, text);
-    }
     let keys = bucket.keys().await;
     let quarantined = keys
         .iter()
@@ -120,28 +121,18 @@ pub(super) async fn check(
     breaches
 }
 
-/// The ends of tasks that the webhooks in the bucket are not notified of, and deliveries that nothing explains.
-async fn undelivered<'a>(
-    engine: &DirectEngine,
-    tasks: impl Iterator<Item = &'a Task>,
-) -> Vec<String> {
+/// Whether these are the versions of a delivery.
+fn is_of_delivery(versions: &[StoredVersion]) -> bool {
+    let last = versions.last().and_then(|version| version.body.as_ref());
+    let task = last.and_then(|body| decode(body).ok());
+    task.is_some_and(|task| is_delivery(&task.task_type))
+}
+
+/// The webhooks in the bucket.
+async fn webhooks(engine: &DirectEngine) -> WebhookRules {
     let query = DocumentQuery::all(DocumentKind::Webhooks);
     let documents = engine.documents(&query).await.unwrap().into_iter();
-    let rules: WebhookRules = documents
+    documents
         .map(|document| (document.id.name, Webhook::read(&document.body).unwrap()))
-        .collect();
-    let (deliveries, tasks): (Vec<_>, Vec<_>) =
-        tasks.partition(|task| is_delivery(&task.task_type));
-    let mut unexplained: BTreeSet<_> = deliveries.iter().map(|task| task.id).collect();
-    let mut wrong = Vec::new();
-    for task in tasks {
-        for delivery in rules.deliveries(task) {
-            if !unexplained.remove(&delivery.id) {
-                wrong.push(format!("the end of {} is not delivered", task.id));
-            }
-        }
-    }
-    let unexplained = unexplained.into_iter();
-    wrong.extend(unexplained.map(|id| format!("nothing explains the delivery {id}")));
-    wrong
+        .collect()
 }

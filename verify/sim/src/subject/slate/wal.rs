@@ -11,44 +11,16 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use qo_check::StoredVersion;
-use qo_core::task::{decode_compact, encode};
-use qo_core::{Json, Task, TaskId};
+use qo_core::task::encode;
+use qo_core::{Task, TaskId};
 use slatedb::{ValueDeletable, WalReader};
 
 use crate::store::Bucket;
+use crate::task_rows::{TaskRow, TaskRows};
 
 /// The prefix of the log, and the suffix of its objects.
 const LOG: &str = "slate/wal/";
 const ENDING: &str = ".sst";
-/// The first bytes of the database's keys: live tasks, their inputs, and finished tasks.
-const LIVE: u8 = b'l';
-const INPUT: u8 = b'i';
-const ENDED: u8 = b'd';
-
-/// One row of the log.
-#[derive(Debug)]
-struct Row {
-    /// Its group.
-    group: u64,
-    kind: u8,
-    of: Of,
-    /// None for a deletion.
-    value: Option<Bytes>,
-}
-
-/// The task of a row. A live task is stored under its position in the order of submits.
-#[derive(Debug, Clone, Copy)]
-enum Of {
-    Task(TaskId),
-    Sequence(u64),
-}
-
-/// The changes of one group to one task.
-#[derive(Debug, Default)]
-struct GroupChange {
-    input: Option<Bytes>,
-    record: Option<Task>,
-}
 
 /// Every stored version of every task, as JSON.
 pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
@@ -88,58 +60,19 @@ pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
 
 /// Visits the log in its order, group by group and task by task.
 fn follow(bucket: &Bucket, mut visit: impl FnMut(&StoredVersion, TaskId, Option<Task>)) {
-    let mut sequences: BTreeMap<u64, TaskId> = BTreeMap::new();
-    let mut inputs: BTreeMap<TaskId, Bytes> = BTreeMap::new();
+    let mut tasks = TaskRows::default();
     // The numbers in the names are padded, so the order of keys is the order of numbers.
     for (key, versions) in bucket.history(LOG) {
         let Some(written) = versions.into_iter().find(|written| written.body.is_some()) else {
             continue;
         };
         let rows = bucket.understand(&key, || read(&key, written.body.clone()));
-        let mut groups: BTreeMap<(u64, TaskId), GroupChange> = BTreeMap::new();
-        // Only the record of a position names its task, and it may come after other rows of the position.
-        let decoded: Vec<_> = rows
-            .iter()
-            .map(|row| record_of(row, &mut sequences))
-            .collect();
-        for (row, record) in rows.iter().zip(decoded) {
-            let id = match row.of {
-                Of::Task(id) => Some(id),
-                Of::Sequence(sequence) => sequences.get(&sequence).copied(),
-            };
-            let Some(id) = id else {
-                continue;
-            };
-            let outcome = groups.entry((row.group, id)).or_default();
-            if row.kind == INPUT {
-                outcome.input.clone_from(&row.value);
-            }
-            // A task moves from the live to the finished rows or back. Without any record it is deleted.
-            outcome.record = outcome.record.take().or(record);
-        }
-        for ((_, id), outcome) in groups {
-            if let Some(input) = outcome.input {
-                inputs.insert(id, input);
-            }
-            let task = outcome.record.map(|task| with_input(task, inputs.get(&id)));
-            visit(&written, id, task);
-        }
+        tasks.follow(&rows, |id, task| visit(&written, id, task));
     }
-}
-
-/// The record in a row, if it has one.
-fn record_of(row: &Row, sequences: &mut BTreeMap<u64, TaskId>) -> Option<Task> {
-    let task = decode_compact(row.value.as_ref()?)
-        .ok()
-        .filter(|_| row.kind != INPUT)?;
-    if let Of::Sequence(sequence) = row.of {
-        sequences.insert(sequence, task.id);
-    }
-    Some(task)
 }
 
 /// The rows of one object of the log that are about tasks.
-fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
+fn read(key: &str, body: Option<Bytes>) -> Vec<TaskRow> {
     let number = key.trim_start_matches(LOG).trim_end_matches(ENDING);
     let (Ok(number), Some(body)) = (number.parse(), body) else {
         return Vec::new();
@@ -151,29 +84,11 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
         let mut entries = reader.get(number).iterator().await.ok()?;
         let mut rows = Vec::new();
         while let Some(entry) = entries.next().await.ok()? {
-            let kind = *entry.key.first()?;
-            let name = entry.key.get(1..)?;
-            let of = match kind {
-                LIVE | INPUT => name
-                    .try_into()
-                    .ok()
-                    .map(u64::from_be_bytes)
-                    .map(Of::Sequence),
-                ENDED => name.try_into().ok().map(TaskId::from_bytes).map(Of::Task),
+            let value = match entry.value {
+                ValueDeletable::Value(value) => Some(value),
                 _ => None,
             };
-            if let Some(of) = of {
-                let value = match entry.value {
-                    ValueDeletable::Value(value) => Some(value),
-                    _ => None,
-                };
-                rows.push(Row {
-                    group: entry.seq,
-                    kind,
-                    of,
-                    value,
-                });
-            }
+            rows.extend(TaskRow::new(entry.seq, &entry.key, value));
         }
         Some(rows)
     };
@@ -183,16 +98,4 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
         .ok()
         .and_then(|runtime| runtime.block_on(rows))
         .unwrap_or_default()
-}
-
-/// A task with its input, which is stored apart from its record.
-fn with_input(task: Task, input: Option<&Bytes>) -> Task {
-    if task.names_input() {
-        return task;
-    }
-    let text = input.and_then(|input| String::from_utf8(input.to_vec()).ok());
-    match text.map(Json::parse) {
-        Some(Ok(json)) => task.with_input(json),
-        _ => task,
-    }
 }
