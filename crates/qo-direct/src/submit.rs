@@ -108,14 +108,15 @@ impl DirectEngine {
         input: &Payload,
         settings: &QueueSettings,
     ) -> Result<Submitted, EngineError> {
-        for _ in 1..CREATE_ATTEMPTS_MAX {
+        let mut attempt = 1;
+        loop {
             let request = request.clone();
-            match self.try_create(id, held, request, input, settings).await {
-                Err(error) if error.is_not_found() => {}
+            let created = Box::pin(self.try_create(id, held, request, input, settings)).await;
+            match created {
+                Err(error) if error.is_not_found() && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
                 result => return result,
             }
         }
-        self.try_create(id, held, request, input, settings).await
     }
 
     async fn try_create(

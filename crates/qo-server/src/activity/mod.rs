@@ -24,6 +24,7 @@ use self::slots::{Slot, Slots, begin, first};
 pub use self::store::ActivityStore;
 pub(crate) use self::store::{save, save_periodically};
 use crate::metrics::{Histogram, PrometheusText};
+use crate::tokens::TokenLimits;
 
 /// The most combinations of queue and type.
 const SERIES_MAX: usize = 64;
@@ -146,12 +147,13 @@ impl Activity {
         }
     }
 
-    /// What happened in a period that ends now.
+    /// What happened in a period that ends now, as far as a token with these limits may see it.
     pub(crate) fn report(
         &self,
         period: Period,
         queue: Option<&QueueName>,
         task_type: Option<&TaskType>,
+        limits: &TokenLimits,
         covers: Coverage,
         now: Timestamp,
     ) -> ActivityResponse {
@@ -164,6 +166,7 @@ impl Activity {
         for ((of_queue, of_type), series) in &state.series {
             if !is_wanted(queue.map(QueueName::as_str), of_queue)
                 || !is_wanted(task_type.map(TaskType::as_str), of_type)
+                || !limits.allow_counters(of_queue, of_type)
             {
                 continue;
             }
@@ -330,7 +333,16 @@ mod tests {
             activity.record(&measured("a", second, ended(end)));
         }
         let now = at(7_199);
-        let report = |period| activity.report(period, None, None, Coverage::Queue, now);
+        let report = |period| {
+            activity.report(
+                period,
+                None,
+                None,
+                &TokenLimits::default(),
+                Coverage::Queue,
+                now,
+            )
+        };
         let hour = report(Period::Hour);
         assert_eq!(hour.points.len(), 60);
         let sum: u64 = hour
@@ -354,9 +366,23 @@ mod tests {
         assert_eq!(report(Period::Week).types[0].changes.failed, 720);
         // A day later the hour is empty, and the week is not.
         let later = at(86_400 * 2);
-        let hour = activity.report(Period::Hour, None, None, Coverage::Queue, later);
+        let hour = activity.report(
+            Period::Hour,
+            None,
+            None,
+            &TokenLimits::default(),
+            Coverage::Queue,
+            later,
+        );
         assert!(hour.types.is_empty() && hour.points.is_empty());
-        let week = activity.report(Period::Week, None, None, Coverage::Queue, later);
+        let week = activity.report(
+            Period::Week,
+            None,
+            None,
+            &TokenLimits::default(),
+            Coverage::Queue,
+            later,
+        );
         assert_eq!(week.types[0].changes.submitted, 7_200);
     }
 
@@ -367,7 +393,14 @@ mod tests {
             let name = format!("type-{number}");
             activity.record(&measured(&name, 0, MeasurementKind::Submitted));
         }
-        let report = activity.report(Period::Hour, None, None, Coverage::Queue, at(1));
+        let report = activity.report(
+            Period::Hour,
+            None,
+            None,
+            &TokenLimits::default(),
+            Coverage::Queue,
+            at(1),
+        );
         assert_eq!(report.types.len(), SERIES_MAX + 1);
         let sum: u64 = report
             .types
@@ -375,6 +408,39 @@ mod tests {
             .map(|of_type| of_type.changes.submitted)
             .sum();
         assert_eq!(sum, SERIES_MAX as u64 * 3);
+    }
+
+    /// A queue may be named like the counters that many share.
+    #[test]
+    fn a_limited_token_sees_its_own_counters_and_never_shared_ones() {
+        let activity = Activity::new(at(0));
+        for number in 0..SERIES_MAX * 2 {
+            let name = format!("type-{number}");
+            activity.record(&measured(&name, 0, MeasurementKind::Submitted));
+        }
+        let seen = |limits: &TokenLimits| {
+            let report = activity.report(Period::Hour, None, None, limits, Coverage::Queue, at(1));
+            let points: u64 = report
+                .points
+                .iter()
+                .map(|point| point.changes.submitted)
+                .sum();
+            let names = report.types.into_iter().map(|of_type| of_type.task_type);
+            (points, names.collect::<Vec<_>>())
+        };
+        let types = |names: &[&str]| TokenLimits {
+            types: names.iter().map(|name| name.parse().unwrap()).collect(),
+            ..TokenLimits::default()
+        };
+        assert_eq!(seen(&types(&["type-7"])), (1, vec!["type-7".to_owned()]));
+        assert_eq!(seen(&types(&["other", "missing"])), (0, vec![]));
+        let queue = |name: &str| TokenLimits {
+            queues: [name.parse().unwrap()].into(),
+            ..TokenLimits::default()
+        };
+        assert_eq!(seen(&queue("q")).0, SERIES_MAX as u64);
+        assert_eq!(seen(&queue("other")), (0, vec![]));
+        assert_eq!(seen(&TokenLimits::default()).0, SERIES_MAX as u64 * 2);
     }
 
     /// What a process has stored, its successor continues. Nothing is counted twice, also if a process leads again.
@@ -395,7 +461,14 @@ mod tests {
         second.record(&measured("a", 701, ended(End::Failed)));
         second.resume(stored(), at(702));
         for period in Period::ALL {
-            let report = second.report(period, None, None, Coverage::Queue, at(710));
+            let report = second.report(
+                period,
+                None,
+                None,
+                &TokenLimits::default(),
+                Coverage::Queue,
+                at(710),
+            );
             assert_eq!((report.since, report.resumed_at), (at(0), Some(at(702))));
             let changes = &report.types[0].changes;
             assert_eq!((changes.completed, changes.failed), (600, 1), "{period:?}");
@@ -405,7 +478,14 @@ mod tests {
         let text = serde_json::to_string(&second.take_changed().unwrap()).unwrap();
         first.lead(3, at(800));
         first.resume(Some(serde_json::from_str(&text).unwrap()), at(801));
-        let report = first.report(Period::Hour, None, None, Coverage::Queue, at(802));
+        let report = first.report(
+            Period::Hour,
+            None,
+            None,
+            &TokenLimits::default(),
+            Coverage::Queue,
+            at(802),
+        );
         assert_eq!(report.types[0].changes.completed, 600);
         // The metrics count what this process has seen.
         let mut metrics = PrometheusText::default();
@@ -413,7 +493,14 @@ mod tests {
         let later: SavedActivity = serde_json::from_str(r#"{"version":2,"series":[]}"#).unwrap();
         let third = Activity::new(at(900));
         third.resume(Some(later), at(900));
-        let report = third.report(Period::Week, None, None, Coverage::Queue, at(901));
+        let report = third.report(
+            Period::Week,
+            None,
+            None,
+            &TokenLimits::default(),
+            Coverage::Queue,
+            at(901),
+        );
         assert_eq!((report.since, report.resumed_at), (at(900), None));
     }
 
@@ -433,7 +520,14 @@ mod tests {
         let next = Activity::new(at(600_000));
         next.resume(Some(serde_json::from_str(&text).unwrap()), at(600_000));
         let week = |activity: &Activity| {
-            let report = activity.report(Period::Week, None, None, Coverage::Queue, at(600_000));
+            let report = activity.report(
+                Period::Week,
+                None,
+                None,
+                &TokenLimits::default(),
+                Coverage::Queue,
+                at(600_000),
+            );
             let sum: u64 = report
                 .points
                 .iter()
@@ -449,7 +543,14 @@ mod tests {
         let activity = Activity::new(at(0));
         let since = || {
             activity
-                .report(Period::Hour, None, None, Coverage::Queue, at(9))
+                .report(
+                    Period::Hour,
+                    None,
+                    None,
+                    &TokenLimits::default(),
+                    Coverage::Queue,
+                    at(9),
+                )
                 .since
         };
         assert_eq!(since(), at(0));

@@ -54,13 +54,15 @@ pub(crate) async fn stats(
 ///
 /// How many tasks were submitted, completed, failed and retried in the last hour, day or week, how long they waited and ran, by queue and
 /// type and over time. The server counts this in memory while it runs, so it costs no store requests: `since` says from when on. `covers`
-/// says whose changes are counted: in direct mode only those that this server made.
+/// says whose changes are counted: in direct mode only those that this server made. A token that is limited to queues or types gets their
+/// counters only; what is counted under the shared name `other` is left out.
 #[utoipa::path(
     get, path = "/v1/activity", tag = "inspect", operation_id = "activity", params(ActivityQuery),
     responses((status = 200, description = "The activity", body = ActivityResponse))
 )]
 pub(crate) async fn activity(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ActivityQuery>,
 ) -> ApiResult {
     // A leader makes all changes of its queue.
@@ -73,6 +75,7 @@ pub(crate) async fn activity(
         query.period,
         query.queue.as_ref(),
         query.task_type.as_ref(),
+        &caller.limits,
         covers,
         app.now(),
     ))

@@ -17,6 +17,7 @@ use qo_remote::wire::Condition;
 use serde::{Deserialize, Serialize};
 
 use super::record::Scope;
+use crate::activity::OTHER;
 use crate::response::ApiError;
 
 /// The queues and types to which a token is limited.
@@ -64,7 +65,9 @@ impl LimitedAccess {
             (_, path) if path.starts_with("/v1/types/{type}/") => Self::OfType,
             (_, "/v1/tasks" | "/v1/claim" | "/v1/outcomes" | "/v1/bulk")
             | ("PUT" | "DELETE", "/v1/workers/{worker}")
-            | ("GET", "/v1/stats" | "/v1/events" | "/v1/pauses" | "/v1/info") => Self::Enforced,
+            | ("GET", "/v1/stats" | "/v1/activity" | "/v1/events" | "/v1/pauses" | "/v1/info") => {
+                Self::Enforced
+            }
             _ => Self::Refused,
         }
     }
@@ -91,6 +94,18 @@ impl TokenLimits {
     /// Whether a task of this queue and type is within the limits.
     pub(crate) fn allow(&self, queue: &QueueName, task_type: &TaskType) -> bool {
         self.allow_queue(queue) && self.allow_type(task_type)
+    }
+
+    /// Whether counters with these names count only tasks within the limits. The counters that several queues and types share have no
+    /// names of their own, and a queue or type may be named as they are, so limited tokens do not see them.
+    pub(crate) fn allow_counters(&self, queue: &str, task_type: &str) -> bool {
+        let is_shared = queue == OTHER && task_type == OTHER;
+        let has_queue = self.queues.iter().any(|name| name.as_str() == queue);
+        let has_type = self.types.iter().any(|name| name.as_str() == task_type);
+        self.is_empty()
+            || !is_shared
+                && (self.queues.is_empty() || has_queue)
+                && (self.types.is_empty() || has_type)
     }
 
     fn allow_task(&self, task: &Task) -> bool {

@@ -83,6 +83,7 @@ async fn routes_that_cannot_be_limited_refuse_the_token() {
         "/v1/outcomes",
         "/v1/bulk",
         "/v1/stats",
+        "/v1/activity",
         "/v1/events",
         "/v1/pauses",
         "/v1/info",
@@ -242,6 +243,27 @@ async fn lists_bulk_operations_and_counts_show_only_what_is_within_the_limits() 
     let (status, counted) = test.by_mail(bulk(json!({}))).await;
     assert_eq!((status, &counted["matched"]), (200, &json!(1)), "{counted}");
     test.refused(bulk(json!({"queue": "other"}))).await;
+
+    let series = |report: &Value| -> Vec<String> {
+        let types = report["types"].as_array().unwrap().iter();
+        let named = types.map(|of_type| format!("{}/{}", of_type["queue"], of_type["task_type"]));
+        named.collect()
+    };
+    for path in ["/v1/activity", "/v1/activity?queue=mail&period=week"] {
+        let (status, report) = test.by_mail(api("GET", path)).await;
+        assert_eq!(status, 200, "{report}");
+        assert_eq!(series(&report), [r#""mail"/"send""#]);
+        let points = report["points"].as_array().unwrap().iter();
+        let submitted = points.filter_map(|point| point["submitted"].as_u64());
+        assert_eq!(submitted.sum::<u64>(), 1, "{report}");
+    }
+    for path in ["/v1/activity?queue=other", "/v1/activity?task_type=other"] {
+        let (_, report) = test.by_mail(api("GET", path)).await;
+        assert!(series(&report).is_empty(), "{report}");
+        assert_eq!(report["points"], json!([]));
+    }
+    let (_, report) = test.by_all(api("GET", "/v1/activity")).await;
+    assert_eq!(series(&report).len(), 3);
 
     let (_, stats) = test.by_mail(api("GET", "/v1/stats")).await;
     let queues = stats["queues"].as_object().unwrap();
