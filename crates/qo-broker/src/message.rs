@@ -263,13 +263,6 @@ impl From<Message> for QueuedMessage {
 pub(super) struct Submit {
     pub(super) id: TaskId,
     /// Whether the caller chose the id, so that the task may exist already.
-    #[cfg_attr(
-        not(feature = "rows"),
-        expect(
-            dead_code,
-            reason = "a JSON object has all tasks, so nothing is looked up"
-        )
-    )]
     pub(super) id_is_chosen: bool,
     pub(super) request: SubmitRequest,
     pub(super) input: Payload,

@@ -31,6 +31,16 @@ use super::{DirectEngine, StoredTask};
 /// How often to create a task whose id is taken by one that is purged at the same moment.
 const CREATE_ATTEMPTS_MAX: usize = 3;
 
+/// A task to create.
+#[derive(Clone, Copy)]
+pub(super) struct NewTask<'a> {
+    pub(super) request: &'a SubmitRequest,
+    /// The input of the request, and where it is stored.
+    pub(super) input: &'a Payload,
+    /// The settings of its queue.
+    pub(super) settings: &'a QueueSettings,
+}
+
 impl DirectEngine {
     pub(super) async fn submit_one(
         &self,
@@ -69,10 +79,14 @@ impl DirectEngine {
                 error => Err(error),
             };
         }
-        let queue = request.queue.clone();
-        let created = self.create_admitted(id, request, &input, &settings).await;
+        let new = NewTask {
+            request: &request,
+            input: &input,
+            settings: &settings,
+        };
+        let created = self.create_admitted(id, new).await;
         if created.as_ref().is_ok_and(|created| created.duplicate) {
-            self.return_place(&queue, &settings).await;
+            self.return_place(&request.queue, &settings).await;
         }
         created
     }
@@ -80,16 +94,11 @@ impl DirectEngine {
     async fn create_admitted(
         &self,
         id: TaskId,
-        request: SubmitRequest,
-        input: &Payload,
-        settings: &QueueSettings,
+        new: NewTask<'_>,
     ) -> Result<Submitted, EngineError> {
-        match request.idempotency.clone() {
-            None => self.create(id, None, request, input, settings).await,
-            Some(key) => {
-                let creating = self.create_with_key(id, request, &key, input, settings);
-                creating.await
-            }
+        match &new.request.idempotency {
+            None => self.create_or_find(id, None, new).await,
+            Some(key) => self.create_with_key(id, key, new).await,
         }
     }
 
@@ -100,33 +109,32 @@ impl DirectEngine {
 
     /// Creates a task, or finds the existing one. The existing one may be purged before it is read, with its payloads, which have the same
     /// keys. Then everything is stored again.
-    pub(super) async fn create(
+    pub(super) async fn create_or_find(
         &self,
         id: TaskId,
         held: Option<HeldKey>,
-        request: SubmitRequest,
-        input: &Payload,
-        settings: &QueueSettings,
+        new: NewTask<'_>,
     ) -> Result<Submitted, EngineError> {
         let mut attempt = 1;
         loop {
-            let request = request.clone();
-            let created = Box::pin(self.try_create(id, held, request, input, settings)).await;
-            match created {
+            match Box::pin(self.create(id, held, new)).await {
                 Err(error) if error.is_not_found() && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
                 result => return result,
             }
         }
     }
 
-    async fn try_create(
+    async fn create(
         &self,
         id: TaskId,
         held: Option<HeldKey>,
-        request: SubmitRequest,
-        input: &Payload,
-        settings: &QueueSettings,
+        new: NewTask<'_>,
     ) -> Result<Submitted, EngineError> {
+        let NewTask {
+            request,
+            input,
+            settings,
+        } = new;
         if let Payload::Stored(reference) = input {
             let key = Key::Input {
                 id,
@@ -136,7 +144,7 @@ impl DirectEngine {
         }
         let op = self.runtime().new_op_id();
         let now = held.map_or_else(|| self.client().now(), |held| held.submitted_at);
-        let mut submission = request.into_submission(id, input.clone(), now);
+        let mut submission = request.clone().into_submission(id, input.clone(), now);
         settings.complete(&mut submission);
         if let Some(held) = held {
             submission.uniqueness.hold = held.hold;
@@ -196,8 +204,12 @@ impl DirectEngine {
         let settings = self.settings_of(&request.queue).await?;
         let (id, input) = (self.new_task_id(), self.place_input(&request.input)?);
         let id = request.id.unwrap_or(id);
-        self.create_admitted(id, request.clone(), &input, &settings)
-            .await
+        let new = NewTask {
+            request,
+            input: &input,
+            settings: &settings,
+        };
+        self.create_admitted(id, new).await
     }
 
     /// Writes the ready entry of a task that nobody has claimed yet, and notifies watchers of a new task.

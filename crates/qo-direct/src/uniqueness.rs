@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use qo_core::task::Uniqueness;
-use qo_core::{OpId, Payload, QueueSettings, Task, TaskId};
+use qo_core::{OpId, Payload, Task, TaskId};
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted};
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
 use super::change::in_doubt;
-use super::submit::KeyOwner;
+use super::submit::{KeyOwner, NewTask};
 use super::{DirectEngine, StoredTask};
 
 /// How often a submit starts over: because its task was purged meanwhile, or because others keep changing the task that it changes.
@@ -23,26 +23,24 @@ impl DirectEngine {
     pub(super) async fn create_with_key(
         &self,
         mut id: TaskId,
-        request: SubmitRequest,
         key: &IdempotencyRequest,
-        input: &Payload,
-        settings: &QueueSettings,
+        new: NewTask<'_>,
     ) -> Result<Submitted, EngineError> {
+        let NewTask { request, input, .. } = new;
         // Identifies the change of the task that holds the key.
         let op = self.runtime().new_op_id();
         for round in 0..TRIES_MAX {
-            let found = match self.acquire_key(&request, key, id).await? {
+            let found = match self.acquire_key(request, key, id).await? {
                 KeyOwner::Existing(stored) => {
-                    let amended = self.amend(*stored, op, &request, input).await?;
+                    let amended = self.amend(*stored, op, request, input).await?;
                     amended.map(|task| Submitted {
                         task,
                         duplicate: true,
                     })
                 }
                 KeyOwner::Caller(held) => {
-                    let wanted = request.clone();
-                    let created = self.create(held.id, Some(held), wanted, input, settings);
-                    Some(created.await?).filter(|created| is_settled_by(created, &request))
+                    let created = self.create_or_find(held.id, Some(held), new).await?;
+                    Some(created).filter(|created| is_settled_by(created, request))
                 }
             };
             let Some(submitted) = found else {

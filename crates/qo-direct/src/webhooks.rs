@@ -35,6 +35,7 @@ use qo_engine::EngineError;
 use qo_engine::api::SubmitRequest;
 
 use super::documents::ParsedDocuments;
+use super::submit::NewTask;
 use super::{DirectEngine, lock};
 
 /// How old the signal may be that shows whether the webhooks have changed. Workers read it more often anyway.
@@ -97,7 +98,12 @@ impl DirectEngine {
         };
         let input = self.place_input(&request.input)?;
         let settings = self.settings_of(&request.queue).await?;
-        let submitted = self.create(id, None, request, &input, &settings).await?;
+        let new = NewTask {
+            request: &request,
+            input: &input,
+            settings: &settings,
+        };
+        let submitted = self.create_or_find(id, None, new).await?;
         if submitted.task.attempt == 0 {
             self.publish_entry(&submitted.task).await;
         }
