@@ -57,7 +57,7 @@ pub use groups::NodeGroups;
 pub use leader::{NodeObjects, StaleEngine};
 pub use log::{LogFiles, LogStore};
 pub use machine::StateMachine;
-pub use network::{Service, Transport, TransportError};
+pub use network::{PendingResponse, Service, Transport, TransportError};
 pub use node::{ClusterNode, NodeParts};
 pub use proposal::{Applied, EntryOutcome, LoggedCommand, Proposal};
 pub use raft_types::TypeConfig;

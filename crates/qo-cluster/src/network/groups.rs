@@ -11,7 +11,7 @@ use bytes::Bytes;
 use qo_store::runtime::BoxFuture;
 
 use super::wire::{self, GROUPED};
-use super::{Service, Transport, TransportError};
+use super::{PendingResponse, Service, Transport};
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::config::Member;
 
@@ -23,12 +23,7 @@ pub(crate) struct GroupTransport {
 }
 
 impl Transport for GroupTransport {
-    fn call(
-        &self,
-        target: &Member,
-        request: Bytes,
-        limit: Duration,
-    ) -> BoxFuture<Result<Bytes, TransportError>> {
+    fn call(&self, target: &Member, request: Bytes, limit: Duration) -> PendingResponse {
         if self.groups == 1 {
             return self.transport.call(target, request, limit);
         }
@@ -95,12 +90,7 @@ mod tests {
     struct Direct(Arc<dyn Service>);
 
     impl Transport for Direct {
-        fn call(
-            &self,
-            target: &Member,
-            request: Bytes,
-            _limit: Duration,
-        ) -> BoxFuture<Result<Bytes, TransportError>> {
+        fn call(&self, target: &Member, request: Bytes, _limit: Duration) -> PendingResponse {
             let response = self.0.handle(target.node, request);
             Box::pin(async move { Ok(response.await) })
         }

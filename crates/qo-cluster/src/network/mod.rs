@@ -55,15 +55,13 @@ pub enum TransportError {
     },
 }
 
+/// The response of another node, once it is there.
+pub type PendingResponse = BoxFuture<Result<Bytes, TransportError>>;
+
 /// Carries requests to other nodes.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request and waits for its response.
-    fn call(
-        &self,
-        target: &Member,
-        request: Bytes,
-        limit: Duration,
-    ) -> BoxFuture<Result<Bytes, TransportError>>;
+    fn call(&self, target: &Member, request: Bytes, limit: Duration) -> PendingResponse;
 }
 
 /// Responds to the requests of other nodes.

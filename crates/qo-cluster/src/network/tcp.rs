@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use qo_store::runtime::{BoxFuture, Runtime};
+use qo_store::runtime::Runtime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::handshake::{Channel, HandshakeError, Identity};
-use super::{Service, Transport, TransportError};
+use super::{PendingResponse, Service, Transport, TransportError};
 use crate::config::{ClusterConfig, Member};
 
 /// How long connecting and greeting may take.
@@ -148,12 +148,7 @@ impl Inner {
 }
 
 impl Transport for TcpTransport {
-    fn call(
-        &self,
-        target: &Member,
-        request: Bytes,
-        limit: Duration,
-    ) -> BoxFuture<Result<Bytes, TransportError>> {
+    fn call(&self, target: &Member, request: Bytes, limit: Duration) -> PendingResponse {
         let (inner, target) = (Arc::clone(&self.0), target.clone());
         Box::pin(async move {
             tokio::select! {

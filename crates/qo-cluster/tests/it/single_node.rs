@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use qo_cluster::{
-    BlockingPool, ClusterConfig, ClusterNode, LogFiles, Member, MemoryRows, NodeParts, Transport,
-    TransportError,
+    BlockingPool, ClusterConfig, ClusterNode, LogFiles, Member, MemoryRows, NodeParts,
+    PendingResponse, Transport, TransportError,
 };
 use qo_core::{Json, Timestamp};
 use qo_engine::Engine;
@@ -104,12 +104,7 @@ impl BlockingPool for Pool {
 struct Alone;
 
 impl Transport for Alone {
-    fn call(
-        &self,
-        target: &Member,
-        _request: Bytes,
-        _limit: Duration,
-    ) -> BoxFuture<Result<Bytes, TransportError>> {
+    fn call(&self, target: &Member, _request: Bytes, _limit: Duration) -> PendingResponse {
         let node = target.node;
         Box::pin(async move { Err(TransportError::TimedOut { node }) })
     }

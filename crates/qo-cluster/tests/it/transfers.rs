@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qo_cluster::{
-    ClusterConfig, ClusterNode, Member, MemoryRows, NodeParts, Service, Transport, TransportError,
+    ClusterConfig, ClusterNode, Member, MemoryRows, NodeParts, PendingResponse, Service, Transport,
+    TransportError,
 };
 use qo_engine::Engine;
-use qo_store::runtime::{BoxFuture, TokioRuntime};
+use qo_store::runtime::TokioRuntime;
 
 use crate::cluster::{eventually, request, secret};
 use crate::single_node::{Disk, Files, Pool};
@@ -35,12 +36,7 @@ struct Network {
 struct Port(Arc<Network>);
 
 impl Transport for Port {
-    fn call(
-        &self,
-        target: &Member,
-        request: Bytes,
-        limit: Duration,
-    ) -> BoxFuture<Result<Bytes, TransportError>> {
+    fn call(&self, target: &Member, request: Bytes, limit: Duration) -> PendingResponse {
         let network = Arc::clone(&self.0);
         let node = target.node;
         Box::pin(async move {

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use qo_cluster::{Member, Service, Transport, TransportError};
-use qo_store::runtime::BoxFuture;
+use qo_cluster::{Member, PendingResponse, Service, Transport, TransportError};
 use tokio::sync::oneshot;
 
 use crate::random::Random;
@@ -138,12 +137,7 @@ struct SimTransport {
 }
 
 impl Transport for SimTransport {
-    fn call(
-        &self,
-        target: &Member,
-        request: Bytes,
-        limit: Duration,
-    ) -> BoxFuture<Result<Bytes, TransportError>> {
+    fn call(&self, target: &Member, request: Bytes, limit: Duration) -> PendingResponse {
         let (network, from, to) = (self.network.clone(), self.from, target.node);
         Box::pin(async move {
             let until = network.scheduler.sleep(limit);
