@@ -80,7 +80,8 @@ fn fault(name: Option<String>) -> Result<FaultKind, String> {
     let name_of = |kind: &FaultKind| kind.to_string();
     let name = name.unwrap_or_default();
     let known = FaultKind::OF_STORES
-        .into_iter()
+        .iter()
+        .copied()
         .find(|kind| name_of(kind) == name);
     known.ok_or_else(|| {
         let names: Vec<_> = FaultKind::OF_STORES.iter().map(name_of).collect();

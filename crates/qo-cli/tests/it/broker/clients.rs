@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use qo::{ClaimRequest, Connect, Json, OnFailure, OrderingRule, Queue, SubmitRequest, Task};
-use qo_check::{ClientLog, CompletedAttempt, StartedAttempt, Submission};
+use qo::{
+    ClaimRequest, Connect, Json, OnFailure, OrderingRule, Queue, Status, SubmitRequest, Task,
+};
+use qo_check::{ClientLog, CompletedAttempt, FinalState, StartedAttempt, Submission};
 use qo_store::runtime::TokioRuntime;
 
 use super::task;
@@ -24,6 +26,19 @@ pub(crate) struct Signals {
     pub(crate) submitted: AtomicBool,
     /// No more work.
     pub(crate) drained: AtomicBool,
+}
+
+/// Expects that all tasks are completed, and that nothing in what the clients saw contradicts them.
+pub(crate) fn expect_no_breach(tasks: &[Task], log: &ClientLog) {
+    let breaches = FinalState {
+        tasks,
+        log,
+        ends: &[Status::Completed],
+        has_one_clock: true,
+        knows_completions: true,
+    }
+    .check();
+    assert!(breaches.is_empty(), "{}:\n{breaches}", breaches.0.len());
 }
 
 /// Submits until the signal.

@@ -342,7 +342,8 @@ async fn the_same_seed_and_order_give_the_same_faults() {
     let plan = || {
         let mut plan = FaultPlan::none().at(17, FaultKind::LostResponse);
         let rates = FaultKind::OF_STORES
-            .into_iter()
+            .iter()
+            .copied()
             .filter(|kind| *kind != FaultKind::Crash);
         plan.rules
             .extend(rates.map(|kind| FaultRule::new(kind, 0.05)));
