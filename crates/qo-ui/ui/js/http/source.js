@@ -5,7 +5,7 @@
 
 import { Counter } from '../counter.js';
 import { elements, fields } from '../json/scan.js';
-import { isTaskId } from '../record/keys.js';
+import { isTaskId, newTaskId } from '../record/keys.js';
 import { TaskRecord } from '../record/record.js';
 import { timesOf } from '../record/schedules.js';
 import { matches, serverSearch } from '../search.js';
@@ -334,7 +334,7 @@ export class HttpSource {
     this.#requireWritable();
     const { input, retry_policy: retries, ...others } = request;
     const policy = retries ? `,"retry_policy":${retries}` : '';
-    const settings = JSON.stringify({ id: crypto.randomUUID(), ...others });
+    const settings = JSON.stringify({ id: newTaskId(this.now()), ...others });
     // The input is inserted byte for byte.
     const response = await this.#client.request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${input.trim()}}`);
     const submitted = new Map(fields(response));

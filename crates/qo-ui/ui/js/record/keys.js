@@ -33,6 +33,18 @@ export function timeOfId(id) {
   return millis > TIME_IN_ID_MIN && millis < TIME_IN_ID_MAX ? millis : undefined;
 }
 
+/**
+ * An id for a task that is submitted now, so that lists show it as the newest. Browsers offer `crypto.randomUUID` only to pages over HTTPS and on
+ * localhost; this works everywhere.
+ */
+export function newTaskId(now) {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const random = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  const digits = random[0] + Math.floor(now).toString(16).padStart(11, '0');
+  const variant = '89ab'[bytes[8] & 3];
+  return `${digits.slice(0, 8)}-${digits.slice(8)}-8${random.slice(13, 16)}-${variant}${random.slice(17, 20)}-${random.slice(20)}`;
+}
+
 /** A key before those of all tasks of the shard whose ids were generated from this time on. */
 export function keyFromTime(shard, time) {
   const digits = shard + Math.max(Math.floor(time), 0).toString(16).padStart(11, '0');

@@ -1,7 +1,7 @@
 // A bucket as a source. The browser calls S3 directly.
 
 import { Counter } from '../counter.js';
-import { inputKey, isName, lineKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
+import { inputKey, isName, lineKey, newTaskId, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
 import { limitApplies, limitRecordKey, limitUsage, limitWait } from '../record/limit_usage.js';
 import { readPauses, setPaused, waitsForPause } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
@@ -220,7 +220,7 @@ export class S3Source {
 
   async submit(request) {
     this.#requireWritable();
-    const id = crypto.randomUUID();
+    const id = newTaskId(this.now());
     const op = crypto.randomUUID();
     const bytes = new TextEncoder().encode(request.input.trim());
     const taskRequest = completed(request, await this.#settingsOf(queueSettingsKey(request.queue)));

@@ -9,7 +9,7 @@ import { errorPattern, groupFailures } from '../../js/failures.js';
 import * as format from '../../js/format.js';
 import { canonical, elements, fields, floatText, isJson } from '../../js/json/scan.js';
 import { countsOf, queuesOf, ServerOverview } from '../../js/http/overview.js';
-import { keyFromTime, readEntry, readLease, taskIdOf, timeOfId } from '../../js/record/keys.js';
+import { isTaskId, keyFromTime, newTaskId, readEntry, readLease, taskIdOf, timeOfId } from '../../js/record/keys.js';
 import { READER, TaskRecord, Unreadable } from '../../js/record/record.js';
 import { payloadKey, shownError, shownValue } from '../../js/record/sealed.js';
 import { cutText } from '../../js/record/transitions.js';
@@ -340,6 +340,18 @@ test('the time in a generated id is read', () => {
   assert.equal(timeOfId(id), time);
   assert.ok(`tasks/a/${id}.json` > key && keyFromTime('a', time + 1) > `tasks/a/${id}.json`);
   assert.equal(timeOfId('550e8400-e29b-41d4-a716-446655440000'), undefined);
+});
+
+test('a new id contains the time, and no other part of it repeats', () => {
+  const time = Date.UTC(2026, 10, 18, 12, 34, 56, 789);
+  const ids = Array.from({ length: 100 }, () => newTaskId(time + 0.5));
+  for (const id of ids) {
+    assert.ok(isTaskId(id), id);
+    assert.match(id, /^.{8}-.{4}-8.{3}-[89ab]/);
+    assert.equal(timeOfId(id), time);
+  }
+  assert.equal(new Set(ids).size, ids.length);
+  assert.ok(new Set(ids.map((id) => id[0])).size > 1);
 });
 
 test('the values of a submit form are checked', () => {
