@@ -103,13 +103,13 @@ pub const EXIT_CODES: &str = "  0    success
   1    any other failure, or failures of several kinds
   2    invalid usage or input
   3    not found: the task does not exist, or no task matches
-  4    conflict: wrong task status, lost lease or paused queue
+  4    conflict: wrong task status, lost lease, or paused queue or type
   5    unavailable: the store is unreachable or throttles requests
   6    denied: missing or rejected credentials
   7    timeout while waiting
   8    the awaited task failed or was cancelled
   9    the store lacks a required feature, is not safe to use, or contains damaged data
-  10   full: as many tasks wait as the settings of the queue allow
+  10   the queue is full: it has its maximum number of waiting tasks
   130  interrupted";
 
 impl Failure {

@@ -134,7 +134,7 @@ pub struct ScheduleAddArgs {
     /// While an earlier task is unfinished: allow, skip, buffer-one or cancel-running [default: allow]
     #[arg(long, value_name = "POLICY", value_parser = overlap, help_heading = "Policies")]
     pub overlap: Option<Overlap>,
-    /// How late a run may start after an outage; older runs are skipped; at least 1m [default: 1h]
+    /// How late a run may start after an outage; older ones count as missed; at least 1m [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration, help_heading = "Policies")]
     pub catch_up: Option<Duration>,
     /// Delay each task by a random time up to this

@@ -67,7 +67,7 @@ pub struct ServeArgs {
     /// Allow webhooks at loopback, link-local and private addresses
     #[arg(long, requires = "webhooks")]
     pub allow_private_addresses: bool,
-    /// How long after its claim or its last tickle a job counts as abandoned (job routes)
+    /// Time after its claim or its last tickle at which a job counts as abandoned (job routes)
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = values::positive_duration)]
     pub job_abandoned_age: Duration,
     /// Maximum number of attempts of a job (job routes)

@@ -20,7 +20,7 @@ On a terminal, the arrow keys select a queue or a failure: p pauses or resumes t
 Rates are the differences between two counts, so the first view takes one interval. In direct mode each count reads every task that is not
 known yet, which costs requests: use a longer interval on a large bucket.")]
 pub struct TopArgs {
-    /// Time between two views
+    /// Time between two views [default: 2 for local stores, 5 for others]
     #[arg(long, value_name = "SECONDS", value_parser = values::watch_interval)]
     pub interval: Option<Duration>,
     /// Show one view and exit

@@ -59,8 +59,8 @@ Examples:
   qo webhook add billing https://example.org/hooks/qo --secret-file secret.txt
 
 The receiver gets a POST with the outcome of the task as JSON, and the headers webhook-id, webhook-timestamp and webhook-signature of Standard \
-Webhooks. Any response other than 2xx is retried, for about 20 hours. `qo serve --webhooks` or `qo worker --webhooks` must run to deliver it. \
-See docs/guides/webhooks.md.")]
+Webhooks. A response other than 2xx is retried for about 20 hours, except 410, which fails the delivery permanently. `qo serve --webhooks` or \
+`qo worker --webhooks` must run to deliver it. See docs/guides/webhooks.md.")]
 pub struct WebhookAddArgs {
     /// Name of the webhook
     #[arg(value_name = "NAME")]

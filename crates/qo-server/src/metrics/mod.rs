@@ -146,7 +146,7 @@ impl Metrics {
         if let Some(workers) = external.workers {
             text.gauge(
                 "qo_workers",
-                "Registered workers; a dead one has stopped to send heartbeats.",
+                "Registered workers; a dead one has stopped sending heartbeats.",
             );
             text.sample("qo_workers", &[("state", "live")], workers.live);
             text.sample("qo_workers", &[("state", "dead")], workers.dead);
