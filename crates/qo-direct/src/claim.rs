@@ -348,7 +348,8 @@ impl DirectEngine {
         let at = if slots.is_empty() { now } else { at };
         if now.since(at) > Duration::from_millis(lease_ms / 2) {
             // Too little would be left of the lease.
-            self.take_back_slots(&stored, lease, &slots, false).await;
+            self.take_back_slots(&stored, lease, at, &slots, false)
+                .await;
             return ClaimOutcome::NotDue(now);
         }
         // Only a task with a limit is kept for the case that its slots must be taken back.
@@ -358,10 +359,10 @@ impl DirectEngine {
         match (&result, read) {
             (Ok(_), _) => self.hold_slots(lease, slots),
             (Err(EngineError::Rejected(_)), Some(read)) => {
-                self.take_back_slots(&read, lease, &slots, false).await;
+                self.take_back_slots(&read, lease, at, &slots, false).await;
             }
             (Err(EngineError::Store(StoreError::Conflict { .. })), Some(read)) => {
-                self.take_back_slots(&read, lease, &slots, true).await;
+                self.take_back_slots(&read, lease, at, &slots, true).await;
             }
             // A claim that is in doubt may have succeeded.
             _ => {}

@@ -29,7 +29,8 @@
 //! | 4 | delete the old entries | nothing | |
 //!
 //! The old entries are deleted only if steps 2 and 3 succeeded. A replay joins the line between the swap of the task and its ready entry, and
-//! its marker ([`super::change`]) leads the lease reaper to what a crash left. A purge removes the task from its line before it deletes the
+//! its marker ([`super::change`]) leads the lease reaper to what a crash left. If the task is replayed before anybody has repaired the line,
+//! joining replaces its earlier turn, and whoever lets it join also looks after the head. A purge removes the task from its line before it deletes the
 //! record. Once an hour the sweeper looks at the heads of all lines, or of a part of them if there are many, in case a write
 //! arrived late. After it has quarantined a damaged record, it looks at all of them ([`super::sweeper`]).
 //!
@@ -227,12 +228,21 @@ impl DirectEngine {
         if task.status != Status::Pending {
             return Ok(());
         }
-        let _turn = self.shared.line_locks.lock(&digest_of(&line)).await;
-        let stored = self.read_line(&line).await?;
-        // The line was read after the task, so the task may have left it in the meantime.
-        let waiting = self.still_waiting(&stored, vec![task.clone()]).await?;
-        match self.join_line(&line, stored, waiting).await? {
+        let joined = {
+            let _turn = self.shared.line_locks.lock(&digest_of(&line)).await;
+            let stored = self.read_line(&line).await?;
+            // The line was read after the task, so the task may have left it in the meantime.
+            let waiting = self.still_waiting(&stored, vec![task.clone()]).await?;
+            self.join_line(&line, stored, waiting).await?
+        };
+        match joined {
             Some(head) => self.write_entry(&head).await,
+            // Its earlier turn may have been the head, and may have ended in a process that died. What leads to the next task then are the
+            // entries of this one, so it must be looked after before they are deleted.
+            None if task.ordering_turn > 0 => {
+                self.advance_line(&digest_of(&line), None, true).await?;
+                Ok(())
+            }
             None => Ok(()),
         }
     }

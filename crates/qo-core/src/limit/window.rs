@@ -72,9 +72,13 @@ impl StartWindow {
         self.steps.push((step_end(limit, now), 1));
     }
 
-    /// Takes back a start that was recorded and did not happen.
-    pub fn refund(&mut self) {
-        if let Some((_, count)) = self.steps.last_mut() {
+    /// Takes back a start that was recorded at `at` and did not happen.
+    ///
+    /// It is taken from the step that `at` is in, and never from a later one, whose starts count for longer. If that step no longer exists,
+    /// nothing changes.
+    pub fn refund(&mut self, limit: StartLimit, at: Timestamp) {
+        let step = self.steps.iter_mut().find(|(end, _)| *end > at);
+        if let Some((_, count)) = step.filter(|(end, _)| *end <= step_end(limit, at)) {
             *count = count.saturating_sub(1);
         }
         self.steps.retain(|(_, count)| *count > 0);
@@ -139,6 +143,43 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn no_window_has_more_starts_than_allowed_if_some_are_taken_back(
+            max in 1u32..6,
+            window_ms in 1_000u64..20_000,
+            // How much later the next claim begins, how long it takes, and whether it starts.
+            claims in proptest::collection::vec((0i64..4_000, 0i64..4_000, any::<bool>()), 1..200),
+        ) {
+            let limit = StartLimit { max, window_ms };
+            let window_millis = i64::try_from(window_ms).unwrap();
+            let (mut window, mut starts, mut now) = (StartWindow::default(), Vec::new(), 1_000_000);
+            // When a claim is taken back, and when it took its slot.
+            let mut failing: Vec<(i64, i64)> = Vec::new();
+            for (wait, takes, succeeds) in claims {
+                now += wait;
+                failing.sort_unstable();
+                while let Some((_, taken)) = failing.first().copied().filter(|(end, _)| *end <= now) {
+                    failing.remove(0);
+                    window.refund(limit, at(taken));
+                }
+                if window.opens_at(limit, at(now)).is_some() {
+                    continue;
+                }
+                window.record(limit, at(now));
+                if succeeds {
+                    starts.push(now);
+                } else {
+                    failing.push((now + takes, now));
+                }
+            }
+            for (index, first) in starts.iter().enumerate() {
+                let within = starts[index..].iter().take_while(|start| **start < first + window_millis);
+                prop_assert!(within.count() <= usize::try_from(max).unwrap());
+            }
+        }
+    }
+
     #[test]
     fn a_refund_makes_room_and_a_clock_set_back_does_not() {
         let limit = StartLimit {
@@ -150,7 +191,7 @@ mod tests {
         window.record(limit, at(100_000));
         assert_eq!(window.room(limit, at(90_000)), 0);
         assert_eq!(window.opens_at(limit, at(90_000)), Some(at(161_000)));
-        window.refund();
+        window.refund(limit, at(100_000));
         assert_eq!(window.room(limit, at(100_000)), 1);
         window.record(limit, at(95_000));
         assert_eq!(window.steps, [(at(101_000), 2)]);

@@ -181,7 +181,7 @@ impl DirectEngine {
             if matches!(taken, Ok(SlotOutcome::Done)) {
                 continue;
             }
-            self.return_each(&rules, &names[..number], SlotChange::TakeBack(lease))
+            self.return_each(&rules, &names[..number], SlotChange::TakeBack(lease, at))
                 .await;
             let SlotOutcome::Full(wait) = taken? else {
                 continue;
@@ -201,11 +201,13 @@ impl DirectEngine {
         }
     }
 
-    /// Returns the slots of a claim that did not succeed. If its swap was sent and refused, the task must prove that it did not succeed.
+    /// Returns the slots of a claim that did not succeed, and that would have started at `at`. If its swap was sent and refused, the task must
+    /// prove that it did not succeed.
     pub(super) async fn take_back_slots(
         &self,
         read: &StoredTask,
         lease: LeaseId,
+        at: Timestamp,
         names: &[DocumentName],
         was_sent: bool,
     ) {
@@ -221,7 +223,7 @@ impl DirectEngine {
                 Err(error) => error.is_not_found(),
             };
         if is_gone && let Ok(rules) = self.limit_rules().await {
-            self.return_each(&rules, names, SlotChange::TakeBack(lease))
+            self.return_each(&rules, names, SlotChange::TakeBack(lease, at))
                 .await;
         }
     }

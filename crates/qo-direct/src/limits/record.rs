@@ -66,8 +66,8 @@ pub(super) enum SlotChange {
     Take(Holder, Timestamp),
     /// Returns the slot of an attempt that has ended.
     Return(LeaseId),
-    /// Returns the slot of a claim that did not succeed, and its start.
-    TakeBack(LeaseId),
+    /// Returns the slot of a claim that did not succeed, and the start that was counted for this time.
+    TakeBack(LeaseId, Timestamp),
     /// Only checks whether there is room.
     Check,
 }
@@ -118,11 +118,11 @@ impl LimitRecord {
             SlotChange::Return(lease) => {
                 self.holders.retain(|holder| holder.lease != lease);
             }
-            SlotChange::TakeBack(lease) => {
+            SlotChange::TakeBack(lease, at) => {
                 if let Some(position) = self.position(lease) {
                     self.holders.remove(position);
-                    if rule.starts.is_some() {
-                        self.starts.refund();
+                    if let Some(starts) = rule.starts {
+                        self.starts.refund(starts, at);
                     }
                 }
             }
@@ -197,7 +197,7 @@ mod tests {
             matches!(full, SlotOutcome::Full(wait) if wait.to_string() == "limit l: 2 of 2 running")
         );
         for _ in 0..2 {
-            record.change(SlotChange::TakeBack(holder(2, 1).lease), &rule, NOW);
+            record.change(SlotChange::TakeBack(holder(2, 1).lease, NOW), &rule, NOW);
             record.change(SlotChange::Return(holder(1, 1).lease), &rule, NOW);
         }
         assert!(record.holders.is_empty());

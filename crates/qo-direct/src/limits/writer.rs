@@ -180,8 +180,9 @@ impl DirectEngine {
         changes: &[SlotChange],
     ) -> Vec<SlotOutcome> {
         let now = self.client().now();
-        let returns =
-            |change: &SlotChange| matches!(change, SlotChange::Return(_) | SlotChange::TakeBack(_));
+        let returns = |change: &SlotChange| {
+            matches!(change, SlotChange::Return(_) | SlotChange::TakeBack(..))
+        };
         // Returned slots make room for the others.
         for change in changes.iter().filter(|change| returns(change)) {
             record.change(*change, rule, now);
