@@ -14,6 +14,7 @@
 //! after an error does not have to wait for the sweeper.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
@@ -28,8 +29,16 @@ use qo_store::runtime::RuntimeExt;
 use super::change::{encode_task, in_doubt};
 use super::{DirectEngine, StoredTask};
 
-/// How often to create a task whose id is taken by one that is purged at the same moment.
-const CREATE_ATTEMPTS_MAX: usize = 3;
+/// The error of a submit whose id was taken by a task that has been purged since. It may have been the task of this very submit.
+pub(super) fn purged_meanwhile(id: TaskId) -> EngineError {
+    in_doubt(EngineError::Store(StoreError::Unavailable {
+        key: Key::Task(id).to_string(),
+        detail: "a task with this id was purged at the same moment".to_owned(),
+        attempts: 1,
+        elapsed: Duration::ZERO,
+        in_doubt: true,
+    }))
+}
 
 /// A task to create.
 #[derive(Clone, Copy)]
@@ -97,7 +106,10 @@ impl DirectEngine {
         new: NewTask<'_>,
     ) -> Result<Submitted, EngineError> {
         match &new.request.idempotency {
-            None => self.create_or_find(id, None, new).await,
+            None => match self.create(id, None, new).await {
+                Err(error) if error.is_not_found() => Err(purged_meanwhile(id)),
+                created => created,
+            },
             Some(key) => self.create_with_key(id, key, new).await,
         }
     }
@@ -107,24 +119,10 @@ impl DirectEngine {
         TaskId::from_time(self.client().now(), self.runtime().random_u128())
     }
 
-    /// Creates a task, or finds the existing one. The existing one may be purged before it is read, with its payloads, which have the same
-    /// keys. Then everything is stored again.
-    pub(super) async fn create_or_find(
-        &self,
-        id: TaskId,
-        held: Option<HeldKey>,
-        new: NewTask<'_>,
-    ) -> Result<Submitted, EngineError> {
-        let mut attempt = 1;
-        loop {
-            match Box::pin(self.create(id, held, new)).await {
-                Err(error) if error.is_not_found() && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
-                result => return result,
-            }
-        }
-    }
-
-    async fn create(
+    /// Creates a task, or finds the existing one. Returns `NotFound` if the existing one was purged before it could be read.
+    ///
+    /// The task is not created again then: deletes may arrive late, and those of the purge would hit it.
+    pub(super) async fn create(
         &self,
         id: TaskId,
         held: Option<HeldKey>,
@@ -165,9 +163,22 @@ impl DirectEngine {
             }),
             Err(StoreError::AlreadyExists { .. }) => {
                 // The refusal may be the response to a second copy of a create that was applied.
-                let task = self.read(id).await.map_err(in_doubt)?.task;
-                let duplicate = !task.carries(op);
-                Ok(Submitted { task, duplicate })
+                match self.read(id).await {
+                    Ok(stored) => Ok(Submitted {
+                        duplicate: !stored.task.carries(op),
+                        task: stored.task,
+                    }),
+                    // Nobody else knows the id. So the create was applied, and the task has been purged since.
+                    Err(error)
+                        if error.is_not_found() && request.id.is_none() && held.is_none() =>
+                    {
+                        Ok(Submitted {
+                            task,
+                            duplicate: false,
+                        })
+                    }
+                    Err(error) => Err(in_doubt(error)),
+                }
             }
             Err(error) => Err(error.into()),
         }

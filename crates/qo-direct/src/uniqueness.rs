@@ -12,7 +12,7 @@ use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
 use super::change::in_doubt;
-use super::submit::{KeyOwner, NewTask};
+use super::submit::{KeyOwner, NewTask, purged_meanwhile};
 use super::{DirectEngine, StoredTask};
 
 /// How often a submit starts over: because its task was purged meanwhile, or because others keep changing the task that it changes.
@@ -39,8 +39,15 @@ impl DirectEngine {
                     })
                 }
                 KeyOwner::Caller(held) => {
-                    let created = self.create_or_find(held.id, Some(held), new).await?;
-                    Some(created).filter(|created| is_settled_by(created, request))
+                    match self.create(held.id, Some(held), new).await {
+                        Ok(created) => {
+                            Some(created).filter(|created| is_settled_by(created, request))
+                        }
+                        // The task of another submit. Its purge has released the key.
+                        Err(error) if error.is_not_found() && held.id != id => None,
+                        Err(error) if error.is_not_found() => return Err(purged_meanwhile(id)),
+                        Err(error) => return Err(error),
+                    }
                 }
             };
             let Some(submitted) = found else {

@@ -103,7 +103,11 @@ impl DirectEngine {
             input: &input,
             settings: &settings,
         };
-        let submitted = self.create_or_find(id, None, new).await?;
+        let submitted = match self.create(id, None, new).await {
+            // It was there, and has been delivered and purged.
+            Err(error) if error.is_not_found() => return Ok(()),
+            created => created?,
+        };
         if submitted.task.attempt == 0 {
             self.publish_entry(&submitted.task).await;
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetResult, ObjectStore, PutMode, PutOptions, PutPayload, PutResult, Result,
@@ -14,9 +15,10 @@ use object_store::{
 use qo_core::task::IdempotencyScope;
 use qo_core::{Json, Status, TaskId};
 use qo_direct::DirectEngine;
-use qo_engine::Engine;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted};
+use qo_engine::{Engine, EngineError};
 use qo_fixtures::{Bucket, LayeredStore, StoreLayer};
+use qo_store::StoreError;
 use qo_store::runtime::Runtime;
 
 use crate::bucket::Engines as _;
@@ -29,6 +31,8 @@ type Interruption = Pin<Box<dyn Future<Output = ()> + Send>>;
 enum Before {
     ReadOfTask,
     CreateOfTask,
+    /// The response to the creation of a task, which arrives twice. The refusal of its second copy is that response.
+    RefusalOfCreate,
     /// The read of the key's record after the creation of the task.
     LastReadOfKey,
 }
@@ -69,6 +73,13 @@ impl StoreLayer for InterruptedLayer {
         if path.as_ref().starts_with("tasks/") && opts.mode == PutMode::Create {
             self.interrupt(Before::CreateOfTask).await;
             *self.has_created.lock().unwrap() = true;
+            if self.before == Before::RefusalOfCreate {
+                let first = self.inner.put_opts(path, body.clone(), opts.clone());
+                first.await?;
+                let second = self.inner.put_opts(path, body, opts).await;
+                self.interrupt(Before::RefusalOfCreate).await;
+                return second;
+            }
         }
         self.inner.put_opts(path, body, opts).await
     }
@@ -146,7 +157,7 @@ async fn a_purge_between_the_reads_of_key_and_task_leaves_one_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_submit_of_an_id_that_is_purged_at_that_moment_creates_the_task() {
+async fn a_submit_of_an_id_that_is_purged_at_that_moment_is_in_doubt() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let id = TaskId::from_random(7);
@@ -162,11 +173,42 @@ async fn a_submit_of_an_id_that_is_purged_at_that_moment_creates_the_task() {
         let engine = engine.clone();
         async move { engine.purge(id).await.unwrap() }
     });
+    // Creating the task at once would be wrong: a delete of the purge may still be on its way, and would hit it.
+    let error = slow.submit(request()).await.unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            EngineError::Store(StoreError::Unavailable { in_doubt: true, .. })
+        ),
+        "{error:?}"
+    );
+    assert_eq!(bucket.keys("tasks").await, [""; 0]);
     let again = slow.submit(request()).await.unwrap();
     assert!(!again.duplicate);
     let input = engine.input(&again.task).await.unwrap();
     assert_eq!(input.as_str(), large("x").as_str());
     assert_eq!(claim(&bucket.engine()).await.id, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_purged_before_its_submit_has_a_response_is_not_created_again() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let slow = interrupted(&bucket, Before::RefusalOfCreate, {
+        let (engine, objects) = (engine.clone(), bucket.objects());
+        async move {
+            let stored = objects.list(Some(&Path::from("tasks"))).next().await;
+            let name = stored.unwrap().unwrap().location;
+            let id = name.filename().unwrap().trim_end_matches(".json");
+            let id = id.parse().unwrap();
+            engine.cancel(id, None).await.unwrap();
+            engine.purge(id).await.unwrap();
+        }
+    });
+    let request = SubmitRequest::new("noop".parse().unwrap(), Json::null());
+    let submitted = slow.submit(request).await.unwrap();
+    assert!(!submitted.duplicate);
+    assert_eq!(bucket.keys("tasks").await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
