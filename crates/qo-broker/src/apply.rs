@@ -227,6 +227,9 @@ impl Applier {
         changes: &mut GroupChanges,
     ) -> Result<Accepted, EngineError> {
         self.check_readable(submit.id)?;
+        if let Some(error) = &submit.unreadable {
+            return Err(error.clone());
+        }
         let key = submit.request.scoped_key();
         if let Some(holder) = key.and_then(|key| self.state.unreadable_holder(&key)) {
             self.check_readable(holder)?;

@@ -46,6 +46,7 @@ impl BrokerEngine {
         Ok(Submit {
             id,
             id_is_chosen: request.id.is_some(),
+            unreadable: None,
             request,
             input,
             is_exempt: false,

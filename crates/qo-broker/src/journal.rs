@@ -1,5 +1,6 @@
 //! The journal, which makes the changes of a group durable.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -81,6 +82,15 @@ pub(super) enum CommitOutcome {
     Failed(EngineError),
 }
 
+/// What a lookup has found.
+#[derive(Debug, Default)]
+pub(super) struct LookedUp {
+    /// The finished tasks.
+    pub(super) tasks: Vec<Task>,
+    /// The finished tasks that cannot be read, because they are damaged or of a later version. They concern only those who name them.
+    pub(super) unreadable: BTreeMap<TaskId, EngineError>,
+}
+
 /// What a message needs to know of the journal, because the state does not hold it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Lookup {
@@ -160,8 +170,8 @@ pub(super) trait Journal: Send + 'static {
     }
 
     /// Finds finished tasks, concurrently with the loop.
-    fn look_up(&self, _lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn look_up(&self, _lookup: Lookup) -> BoxFuture<Result<LookedUp, EngineError>> {
+        Box::pin(async { Ok(LookedUp::default()) })
     }
 
     /// Records that a task that was looked up is now in the state.

@@ -224,7 +224,6 @@ impl Message {
     }
 
     /// The task that this is about, if it is about one.
-    #[cfg(feature = "rows")]
     pub(super) fn task_id(&self) -> Option<TaskId> {
         match self {
             Self::Submit(call) => call.request.first().map(|submit| submit.id),
@@ -232,6 +231,21 @@ impl Message {
             Self::Get(call) | Self::Purge(call) => Some(call.request),
             _ => None,
         }
+    }
+
+    /// Notes which of its tasks have finished records that cannot be read. Returns the error if that refuses all of the message: one task among
+    /// several that are submitted together does not refuse the others.
+    pub(super) fn mark_unreadable(
+        &mut self,
+        unreadable: &BTreeMap<TaskId, EngineError>,
+    ) -> Option<EngineError> {
+        if let Self::Submit(call) = self {
+            for submit in &mut call.request {
+                submit.unreadable = unreadable.get(&submit.id).cloned();
+            }
+            return None;
+        }
+        unreadable.get(&self.task_id()?).cloned()
     }
 }
 
@@ -264,6 +278,8 @@ pub(super) struct Submit {
     pub(super) id: TaskId,
     /// Whether the caller chose the id, so that the task may exist already.
     pub(super) id_is_chosen: bool,
+    /// Why it cannot be told whether the task exists, if its finished record cannot be read.
+    pub(super) unreadable: Option<EngineError>,
     pub(super) request: SubmitRequest,
     pub(super) input: Payload,
     /// Whether the task is added even if the queue is full.

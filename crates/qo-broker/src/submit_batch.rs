@@ -94,6 +94,7 @@ mod tests {
         Submit {
             id: TaskId::from_bytes([byte; 16]),
             id_is_chosen: true,
+            unreadable: None,
             request,
             input: Payload::Inline(Json::null()),
             is_exempt: false,

@@ -4,8 +4,8 @@
 //! applies late would then hit the input of a task. So such an input is kept for longer than callers repeat a submit, and it is deleted then if
 //! no task refers to it. Nobody else uses an id that the engine chose, so its input is deleted at once.
 //!
-//! A process that ends before that leaves an orphan, as a crash does. The number of inputs that wait is bounded: beyond it they are deleted at
-//! once, because storage must not grow without bound while a full queue refuses submits.
+//! A process that ends before that leaves an orphan, as a crash does. The number and the size of the inputs that wait are bounded: beyond that
+//! they are deleted at once, because storage must not grow without bound while a full queue refuses submits.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,8 +22,10 @@ use super::{BrokerEngine, EngineShared};
 
 /// How long an input is kept for a repetition of its submit.
 const KEPT: Duration = Duration::from_mins(10);
-/// How many inputs are kept at the same time.
-const KEPT_MAX: usize = 10_000;
+/// How much is kept at the same time, in units of [`UNIT_BYTES`]: 512 MiB, or 8,000 small inputs.
+const KEPT_UNITS_MAX: usize = 8_192;
+/// The unit of that room. Inputs in their own objects are larger than this.
+const UNIT_BYTES: u64 = 64 * 1024;
 
 /// The room for inputs that are kept for a repetition.
 #[derive(Debug, Clone)]
@@ -31,7 +33,7 @@ pub(super) struct KeptInputs(Arc<Semaphore>);
 
 impl Default for KeptInputs {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(KEPT_MAX)))
+        Self(Arc::new(Semaphore::new(KEPT_UNITS_MAX)))
     }
 }
 
@@ -54,6 +56,15 @@ impl StoredInput {
                 input: input.clone(),
             }),
         }
+    }
+
+    /// The room that it takes.
+    fn units(&self) -> u32 {
+        let bytes = match &self.input {
+            Payload::Inline(_) => 0,
+            Payload::Stored(reference) => reference.size,
+        };
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
     }
 
     /// Whether a task refers to it, or may do so.
@@ -85,7 +96,7 @@ impl BrokerEngine {
         let room = Arc::clone(&self.shared.kept_inputs.0);
         let kept = stored
             .id_is_chosen
-            .then(|| room.try_acquire_owned().ok())
+            .then(|| room.try_acquire_many_owned(stored.units()).ok())
             .flatten();
         let engine = Arc::downgrade(&self.shared);
         self.runtime().spawn(Box::pin(async move {

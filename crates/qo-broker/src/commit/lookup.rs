@@ -1,16 +1,15 @@
 //! Messages that wait for a lookup in the journal.
 
 use futures_util::{FutureExt, StreamExt};
-use qo_core::Task;
 use qo_engine::EngineError;
 
 use super::CommitLoop;
 use super::responses::refuse_all;
-use crate::journal::{Journal, Lookup};
+use crate::journal::{Journal, LookedUp, Lookup};
 use crate::message::QueuedMessage;
 
-/// The number of a lookup, and the finished tasks that it found.
-pub(super) type LookupResult = (u64, Result<Vec<Task>, EngineError>);
+/// The number of a lookup, and what it found.
+pub(super) type LookupResult = (u64, Result<LookedUp, EngineError>);
 
 impl<J: Journal> CommitLoop<J> {
     pub(super) fn park(&mut self, lookup: Lookup, message: QueuedMessage) {
@@ -34,7 +33,7 @@ impl<J: Journal> CommitLoop<J> {
     }
 
     fn unpark(&mut self, (number, found): LookupResult) -> Vec<QueuedMessage> {
-        let (mut queued, is_outdated) = self.parked.finish(number);
+        let (queued, is_outdated) = self.parked.finish(number);
         let found = match found {
             Err(error) => {
                 refuse_all(queued, &error);
@@ -44,15 +43,23 @@ impl<J: Journal> CommitLoop<J> {
             Ok(_) if is_outdated => return queued,
             Ok(found) => found,
         };
-        for task in found {
+        for task in found.tasks {
             if self.applier.state.task(task.id).is_none() {
                 self.journal.task_loaded(&task);
                 self.applier.state.load(task);
             }
         }
-        for message in &mut queued {
+        let (mut readable, mut refused) = (Vec::with_capacity(queued.len()), Vec::new());
+        for mut message in queued {
             message.is_looked_up = true;
+            match message.message.mark_unreadable(&found.unreadable) {
+                None => readable.push(message),
+                Some(error) => refused.push((message, error)),
+            }
         }
-        queued
+        for (message, error) in refused {
+            refuse_all(vec![message], &error);
+        }
+        readable
     }
 }

@@ -17,7 +17,7 @@ use super::keys::{self, ENDED};
 use super::port::{READ_CONCURRENTLY, Row, RowCursor, RowDatabase, ScanPurpose};
 use super::time_index;
 use crate::Archive;
-use crate::journal::Lookup;
+use crate::journal::{LookedUp, Lookup};
 use crate::message::{ListOrder, Listed};
 
 /// The most rows that a list reads before it returns.
@@ -44,13 +44,14 @@ impl FinishedTasks {
     }
 
     /// Finds the finished tasks with these ids, and the finished tasks that hold these keys.
-    pub(super) async fn look_up(&self, lookup: Lookup) -> Result<Vec<Task>, EngineError> {
+    pub(super) async fn look_up(&self, lookup: Lookup) -> Result<LookedUp, EngineError> {
         let holders: Vec<Option<TaskId>> = futures_util::stream::iter(lookup.keys)
             .map(|key| async move { self.holder(&key).await })
             .buffered(READ_CONCURRENTLY)
             .try_collect()
             .await?;
-        let mut ids: BTreeSet<TaskId> = holders.into_iter().flatten().collect();
+        let holders: BTreeSet<TaskId> = holders.into_iter().flatten().collect();
+        let mut ids = holders.clone();
         if let Some((id, reason)) = ids.iter().find_map(|id| self.unreadable.get_key_value(id)) {
             return Err(EngineError::Unreadable {
                 id: *id,
@@ -60,8 +61,17 @@ impl FinishedTasks {
         ids.extend(lookup.ids);
         let keys = ids.iter().map(|id| keys::of_task(ENDED, *id)).collect();
         let rows = self.db.get_many(keys).await?.into_iter();
-        let tasks = rows.zip(ids).map(|(row, id)| self.task_of(row, id));
-        tasks.filter_map(Result::transpose).collect()
+        let mut found = LookedUp::default();
+        for (row, id) in rows.zip(ids) {
+            match self.task_of(row, id) {
+                Ok(task) => found.tasks.extend(task),
+                Err(error) if holders.contains(&id) => return Err(error),
+                Err(error) => {
+                    found.unreadable.insert(id, error);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The task in its row, if the row exists and its retention is not over.

@@ -157,7 +157,7 @@ impl Journal for RowJournal {
         (!lookup.ids.is_empty() || !lookup.keys.is_empty()).then_some(lookup)
     }
 
-    fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
+    fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<LookedUp, EngineError>> {
         let finished = self.finished.clone();
         // The task, or the holder of a key, may have finished in a group that is not written to the database yet.
         let waits = !lookup.keys.is_empty() || self.ended_in_flight.concerns(&lookup.ids);

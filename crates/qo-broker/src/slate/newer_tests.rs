@@ -16,7 +16,7 @@ use qo_store::runtime::TokioRuntime;
 use slatedb::Db;
 
 use super::error::DB_PATH;
-use crate::rows::keys::{self, LIVE};
+use crate::rows::keys::{self, ENDED, LIVE};
 use crate::{BrokerEngine, SlateConfig};
 
 async fn engine(objects: &Arc<dyn ObjectStore>) -> BrokerEngine {
@@ -140,4 +140,47 @@ async fn live_tasks_of_a_later_version_are_left_alone_and_the_others_are_served(
     left.truncate(4);
     assert_eq!(left, expected);
     db.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finished_task_of_a_later_version_refuses_no_other_submit_of_the_same_call() {
+    let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let first = engine(&objects).await;
+    let newer = first.submit(work()).await.unwrap().task.id;
+    let readable = first.submit(work()).await.unwrap().task.id;
+    for id in [newer, readable] {
+        first.cancel(id, None).await.unwrap();
+    }
+    first.close().await;
+
+    let db = database(&objects).await;
+    let key = keys::of_task(ENDED, newer);
+    let row = db.get(&key).await.unwrap().unwrap();
+    db.put(&key, &rewritten(&row, 3)).await.unwrap();
+    db.close().await.unwrap();
+
+    let old = engine(&objects).await;
+    let ids = [
+        newer,
+        readable,
+        TaskId::from_random(1),
+        TaskId::from_random(2),
+    ];
+    let requests = ids.map(|id| SubmitRequest {
+        id: Some(id),
+        ..work()
+    });
+    let results = old.submit_many(requests.to_vec()).await;
+    let duplicates: Vec<Option<bool>> = (results.iter())
+        .map(|result| result.as_ref().ok().map(|submitted| submitted.duplicate))
+        .collect();
+    assert_eq!(duplicates, [None, Some(true), Some(false), Some(false)]);
+    let error = results[0].as_ref().unwrap_err();
+    assert!(
+        matches!(error, EngineError::Unreadable { id, .. } if *id == newer),
+        "{error}"
+    );
+    let error = old.get(newer).await.unwrap_err();
+    assert!(matches!(error, EngineError::Unreadable { .. }), "{error}");
+    old.close().await;
 }
