@@ -21,7 +21,7 @@ function serve(refuses) {
     if (background && refuses(asked.length)) return Response.json({ title: 'no' }, { status: refuses(asked.length) });
     sent.push({ background: Boolean(background), ids });
     const result = { ...REPORT, done: ids.length, matched: ids.length };
-    return Response.json(background ? { id: 'job', state: 'done', result } : result);
+    return Response.json(background ? { id: 'job', state: 'finished', result } : result);
   };
   return { source: new HttpSource({ url: 'http://qo.test' }), sent, asked };
 }
