@@ -23,6 +23,7 @@
 
 mod parse;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -223,6 +224,15 @@ impl Condition {
 }
 
 impl TaskSearch {
+    /// The search that selects all tasks: its only alternative has no condition.
+    fn everything() -> Self {
+        let search = Search {
+            alternatives: vec![Vec::new()],
+        };
+        // No condition depends on the time.
+        search.at(Timestamp::MIN)
+    }
+
     /// Whether a task matches.
     pub fn matches(&self, task: &Task) -> bool {
         self.search.alternatives.iter().any(|conditions| {
@@ -259,6 +269,37 @@ impl TaskFilter {
             }
         }
         self.search = Some(search);
+        self
+    }
+
+    /// Restricts the filter to the tasks of these queues and types; of all if they are empty. The filter itself has room for one queue and
+    /// one type, so these become a condition of each alternative of its search.
+    #[must_use]
+    pub fn within(mut self, queues: &BTreeSet<QueueName>, types: &BTreeSet<TaskType>) -> Self {
+        let one_of = |field: Field, names: Vec<&str>| {
+            let patterns = names.into_iter().map(|name| Pattern::Is(name.to_owned()));
+            Condition::Name {
+                field,
+                patterns: patterns.collect(),
+                is_excluded: false,
+            }
+        };
+        let mut conditions = Vec::new();
+        if !queues.is_empty() {
+            let names = queues.iter().map(QueueName::as_str).collect();
+            conditions.push(one_of(Field::Queue, names));
+        }
+        if !types.is_empty() {
+            let names = types.iter().map(TaskType::as_str).collect();
+            conditions.push(one_of(Field::Type, names));
+        }
+        if conditions.is_empty() {
+            return self;
+        }
+        let search = self.search.get_or_insert_with(TaskSearch::everything);
+        for alternative in &mut search.search.alternatives {
+            alternative.extend(conditions.iter().cloned());
+        }
         self
     }
 

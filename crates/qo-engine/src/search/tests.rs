@@ -130,3 +130,51 @@ fn what_a_filter_already_says_is_kept() {
         Some("2025-01-01T00:00:00Z".parse().unwrap())
     );
 }
+
+#[test]
+fn a_filter_within_queues_and_types_selects_nothing_else_whatever_its_search_is() {
+    let vectors = vectors();
+    let queues: BTreeSet<QueueName> = vectors
+        .tasks
+        .values()
+        .map(|task| task.queue.clone())
+        .take(2)
+        .collect();
+    let types: BTreeSet<TaskType> = vectors
+        .tasks
+        .values()
+        .map(|task| task.task_type.clone())
+        .take(3)
+        .collect();
+    let (no_queues, no_types) = (BTreeSet::new(), BTreeSet::new());
+    let all = TaskFilter {
+        statuses: Status::ALL.to_vec(),
+        ..TaskFilter::default()
+    };
+    let searches = vectors.searches.iter().filter_map(|vector| {
+        let search = vector.search.parse::<Search>().ok()?;
+        Some(all.clone().with_search(search.at(vectors.now)))
+    });
+    let mut found = 0;
+    for filter in searches.chain([all.clone()]) {
+        for (queues, types) in [
+            (&queues, &types),
+            (&queues, &no_types),
+            (&no_queues, &types),
+            (&no_queues, &no_types),
+        ] {
+            let within = filter.clone().within(queues, types);
+            for task in vectors.tasks.values() {
+                let is_within = (queues.is_empty() || queues.contains(&task.queue))
+                    && (types.is_empty() || types.contains(&task.task_type));
+                let expected = is_within && filter.matches(task);
+                assert_eq!(within.matches(task), expected, "{filter:?}");
+                found += usize::from(expected);
+            }
+        }
+    }
+    assert!(found > 100, "{found}");
+    let names: BTreeSet<QueueName> = ["a", "b"].map(|name| name.parse().unwrap()).into();
+    let within = TaskFilter::default().within(&names, &no_types);
+    assert_eq!(within.search.unwrap().to_string(), "queue:a,b");
+}

@@ -5,6 +5,7 @@
 //! redrive of someone who may use both queues. A task outside the limits is reported as not found.
 
 use std::collections::BTreeSet;
+use std::mem;
 
 use http::Method;
 use qo::{
@@ -219,7 +220,7 @@ impl TokenLimits {
         Err(self.refuse("the claim names other queues or types"))
     }
 
-    /// Narrows a filter. It has room for one queue and one type, so it must name them if the limits have several.
+    /// Narrows a filter to the limits. What it names must be within them; several queues or types become a condition of its search.
     pub(crate) fn narrow_filter(&self, filter: &mut TaskFilter) -> Result<(), ApiError> {
         if filter.queue.is_none() && self.queues.len() == 1 {
             filter.queue = self.queues.first().cloned();
@@ -227,18 +228,17 @@ impl TokenLimits {
         if filter.task_type.is_none() && self.types.len() == 1 {
             filter.task_type = self.types.first().cloned();
         }
-        let queue = match &filter.queue {
-            Some(queue) => self.allow_queue(queue),
-            None => self.queues.is_empty(),
-        };
-        let task_type = match &filter.task_type {
-            Some(task_type) => self.allow_type(task_type),
-            None => self.types.is_empty(),
-        };
-        if queue && task_type {
-            return Ok(());
+        let (queue, task_type) = (&filter.queue, &filter.task_type);
+        if !queue.as_ref().is_none_or(|name| self.allow_queue(name))
+            || !task_type.as_ref().is_none_or(|name| self.allow_type(name))
+        {
+            return Err(self.refuse("the filter names another queue or type"));
         }
-        Err(self.refuse("name a queue and a type in the filter that the token allows"))
+        let (no_queues, no_types) = (BTreeSet::new(), BTreeSet::new());
+        let queues = queue.as_ref().map_or(&self.queues, |_| &no_queues);
+        let types = task_type.as_ref().map_or(&self.types, |_| &no_types);
+        *filter = mem::take(filter).within(queues, types);
+        Ok(())
     }
 
     /// Checks what a worker says that it serves.

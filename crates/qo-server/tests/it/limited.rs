@@ -289,7 +289,7 @@ async fn lists_bulk_operations_and_counts_show_only_what_is_within_the_limits() 
 }
 
 #[tokio::test]
-async fn a_token_with_several_queues_names_one_and_may_pause_them() {
+async fn a_token_with_several_queues_may_pause_them() {
     let both = limited(&["mail", "bulk"], &[]);
     let types = limited(&[], &["send"]);
     let mut config = config();
@@ -300,11 +300,6 @@ async fn a_token_with_several_queues_names_one_and_may_pause_them() {
         let server = &server;
         async move { server.reply(request).await }
     };
-    assert_eq!(reply(api("GET", "/v1/tasks"), &both).await.0, 403);
-    assert_eq!(
-        reply(api("GET", "/v1/tasks?queue=bulk"), &both).await.0,
-        200
-    );
     for (path, token, expected) in [
         ("/v1/queues/bulk/pause", &both, 204),
         ("/v1/queues/other/pause", &both, 403),
@@ -315,6 +310,135 @@ async fn a_token_with_several_queues_names_one_and_may_pause_them() {
     ] {
         assert_eq!(reply(api("POST", path), token).await.0, expected, "{path}");
     }
+}
+
+/// A server with a task in each combination of three queues and three types, a token for all, and one for two queues and two types.
+async fn serve_with_several() -> Limited {
+    let all = token(&[Scope::Admin]);
+    let mail = limited(&["bulk", "mail"], &["print", "send"]);
+    let mut config = config();
+    config.auth = Auth::given(vec![all.record.clone(), mail.record.clone()]);
+    let server = serve(config).await;
+    let test = Limited { server, all, mail };
+    for queue in ["bulk", "mail", "other"] {
+        for task_type in ["print", "send", "spy"] {
+            test.task(queue, task_type).await;
+        }
+    }
+    test
+}
+
+/// The queues and types of the tasks in a page.
+fn kinds(page: &Value) -> Vec<String> {
+    let tasks = page["tasks"].as_array().unwrap_or_else(|| panic!("{page}"));
+    let kind = |task: &Value| {
+        let name = |field: &str| task[field].as_str().unwrap().to_owned();
+        format!("{}/{}", name("queue"), name("task_type"))
+    };
+    let mut kinds: Vec<_> = tasks.iter().map(kind).collect();
+    kinds.sort();
+    kinds
+}
+
+#[tokio::test]
+async fn lists_of_a_token_with_several_queues_and_types_show_those_and_no_others() {
+    let test = serve_with_several().await;
+    let own = ["bulk/print", "bulk/send", "mail/print", "mail/send"];
+    for (query, expected) in [
+        ("", &own[..]),
+        ("?sort=id", &own),
+        ("?sort=queue", &own),
+        ("?sort=type&reverse=true", &own),
+        ("?text=secret", &own),
+        ("?queue=bulk", &own[..2]),
+        ("?task_type=send", &["bulk/send", "mail/send"]),
+        ("?queue=mail&task_type=print", &["mail/print"]),
+        ("?search=queue:mail,other", &own[2..]),
+        ("?search=queue:other%20or%20type:spy", &[]),
+        ("?search=-queue:mail", &own[..2]),
+        (
+            "?search=queue:o*,m*%20or%20type:spy%20or%20text:secret",
+            &own,
+        ),
+        ("?search=queue:bulk&text=secret", &own[..2]),
+        ("?status=failed,archived", &[]),
+    ] {
+        let (status, page) = test.by_mail(api("GET", format!("/v1/tasks{query}"))).await;
+        assert_eq!((status, kinds(&page)), (200, owned(expected)), "{query}");
+    }
+    // Page by page, too.
+    let mut found = Vec::new();
+    let mut next = Some(String::new());
+    while let Some(cursor) = next {
+        let path = format!("/v1/tasks?limit=1&sort=id{cursor}");
+        let (_, page) = test.by_mail(api("GET", path)).await;
+        found.extend(kinds(&page));
+        next = page["next"].as_str().map(|next| format!("&cursor={next}"));
+    }
+    found.sort();
+    assert_eq!(found, owned(&own));
+    for query in [
+        "queue=other",
+        "task_type=spy",
+        "queue=mail&task_type=spy",
+        "search=queue:other",
+        "search=type:spy",
+    ] {
+        let request = api("GET", format!("/v1/tasks?{query}")).token(test.mail.reveal());
+        test.server.refused(request, 403, "forbidden").await;
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn bulk_operations_of_a_token_with_several_queues_and_types_apply_to_those_and_no_others() {
+    let test = serve_with_several().await;
+    let bulk = |filter: Value, dry_run: bool| {
+        let body = json!({"operation": "cancel", "dry_run": dry_run, "filter": filter});
+        api("POST", "/v1/bulk").json(&body)
+    };
+    for (filter, expected) in [
+        (json!({}), 4),
+        (json!({"queue": "bulk"}), 2),
+        (json!({"search": "queue:other or type:spy"}), 0),
+        (json!({"search": "queue:mail,other -type:print"}), 1),
+        (
+            json!({"statuses": ["pending"], "search": "text:secret or queue:other"}),
+            4,
+        ),
+    ] {
+        let (status, counted) = test.by_mail(bulk(filter.clone(), true)).await;
+        assert_eq!(
+            (status, &counted["matched"]),
+            (200, &json!(expected)),
+            "{filter}: {counted}"
+        );
+    }
+    for filter in [json!({"queue": "other"}), json!({"task_type": "spy"})] {
+        let request = bulk(filter, true).token(test.mail.reveal());
+        test.server.refused(request, 403, "forbidden").await;
+    }
+    let (status, report) = test.by_mail(bulk(json!({}), false)).await;
+    assert_eq!((status, &report["done"]), (200, &json!(4)), "{report}");
+    let (_, cancelled) = test.by_all(api("GET", "/v1/tasks?status=cancelled")).await;
+    let (_, left) = test.by_all(api("GET", "/v1/tasks?status=pending")).await;
+    assert_eq!(
+        kinds(&cancelled),
+        ["bulk/print", "bulk/send", "mail/print", "mail/send"]
+    );
+    assert_eq!(
+        kinds(&left),
+        [
+            "bulk/spy",
+            "mail/spy",
+            "other/print",
+            "other/send",
+            "other/spy"
+        ]
+    );
 }
 
 #[tokio::test]

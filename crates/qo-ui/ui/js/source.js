@@ -9,7 +9,8 @@
 //   mayWrite                 whether the credentials allow actions
 //   actions                  the kinds of actions that it supports
 //   counter                  the requests of this session
-//   hidden                   what the server refused to this token: workers, activity, settings, limits, schedules
+//   hidden                   what the server refused to this token: workers, activity, settings, limits, schedules, cluster; on a bucket,
+//                            what the store refused to this session: pauses
 //   now()                    the queue's clock, in milliseconds
 //   open()                   checks the connection
 //   checkScopes()            asks again what the credentials allow, if they can change; fails if they are not valid any more
@@ -42,10 +43,10 @@
 //
 // Counts are `{ value, how }`: exact, an estimate, or at least.
 
-/** An error of a source: its kind, a message, and optionally a hint and a command to fix it. */
 /** Who acts, for the history of tasks: a bucket does not know who uses its page. */
 export const ACTOR = 'dashboard';
 
+/** An error of a source: its kind, a message, and optionally a hint and a command to fix it. */
 export class SourceError extends Error {
   /**
    * @param {'denied'|'expired'|'not_found'|'conflict'|'exists'|'cors'|'network'|'throttled'|'unavailable'|'insecure'|

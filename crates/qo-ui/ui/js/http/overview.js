@@ -36,7 +36,7 @@ export class ServerOverview {
 
   /**
    * @param counted what the server has counted, if it covers the queue
-   * @param chosen the same for one queue or type, if the charts show only that
+   * @param chosen the same for one queue or type, if the charts show only that, as `{ report, queue, type }`
    */
   async take(stats, workers, now, { force = false, counted, chosen } = {}) {
     const { pending, failed, recent } = await this.#takeLists(now, force, counted !== undefined);
@@ -47,7 +47,7 @@ export class ServerOverview {
     counts.scheduled = sum('scheduled');
     const whole = counted && countedActivity(counted);
     // The choices and the rates of queues are those of all tasks, whatever the charts show.
-    const activity = whole ? { ...(chosen ? countedActivity(chosen) : whole), queueRates: whole.queueRates, pairs: whole.pairs } : activityOf(recent.tasks, { now, from: now - recent.span, share: 1 });
+    const activity = whole ? { ...(chosen ? countedActivity(chosen.report) : whole), chosen: chosen && { queue: chosen.queue, type: chosen.type }, queueRates: whole.queueRates, pairs: whole.pairs } : activityOf(recent.tasks, { now, from: now - recent.span, share: 1 });
     if (!counted) {
       activity.how = recent.isWhole ? 'estimate' : 'at least';
       activity.aside = recent.isWhole

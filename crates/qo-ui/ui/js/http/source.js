@@ -159,10 +159,10 @@ export class HttpSource {
 
   async overview({ force, period = 'hour', queue, type } = {}) {
     const isChosen = queue !== undefined || type !== undefined;
-    const [stats, workers, counted, chosen] = await Promise.all([
+    const [stats, workers, counted, report] = await Promise.all([
       this.#takeStats(0), this.workers(), this.#counted({ period }), isChosen ? this.#counted({ period, queue, task_type: type }) : undefined,
     ]);
-    return this.#overview.take(stats, workers, this.now(), { force, counted, chosen });
+    return this.#overview.take(stats, workers, this.now(), { force, counted, chosen: report && { report, queue, type } });
   }
 
   /** What the server has counted, unless other processes change tasks, too, or it is too old to count. */
@@ -266,18 +266,23 @@ export class HttpSource {
   async actOnAll(kind, tasks, options) {
     this.#requireWritable();
     const report = { done: 0, failed: 0, failures: [], left: 0 };
-    const size = tasks.length >= BACKGROUND_FROM && this.#takesIds && this.#worksInBackground ? BACKGROUND_MAX : BULK;
-    for (let at = 0; at < tasks.length; at += size) {
-      const batch = tasks.slice(at, at + size);
+    let inBackground = tasks.length >= BACKGROUND_FROM && this.#takesIds && this.#worksInBackground;
+    let at = 0;
+    while (at < tasks.length) {
       if (options.signal?.aborted) {
-        report.left += batch.length;
-        continue;
+        report.left += tasks.length - at;
+        break;
       }
+      const batch = tasks.slice(at, at + (inBackground ? BACKGROUND_MAX : BULK));
       const before = report.done + report.failed;
       const onProgress = (finished) => options.onProgress?.({ finished: before + finished });
-      const outcome = size > BULK ? await this.#inBackground(kind, batch, options, onProgress) : await this.#bulk(kind, batch, options);
-      // An older server, or a token that may not.
-      if (!outcome) return this.actOnAll(kind, tasks, options);
+      const outcome = inBackground ? await this.#inBackground(kind, batch, options, onProgress) : await this.#bulk(kind, batch, options);
+      // An older server, a token that may not, or a server that has no room now: the rest goes in small requests.
+      if (!outcome) {
+        inBackground = false;
+        continue;
+      }
+      at += batch.length;
       const { done, failed, failures, left = 0 } = outcome;
       report.done += done;
       report.failed += failed;
@@ -296,7 +301,7 @@ export class HttpSource {
       job = JSON.parse(await this.#client.request('POST', '/v1/bulk', JSON.stringify(body)));
     } catch (error) {
       if (!['bad_request', 'bad_body', 'forbidden', 'denied', 'unavailable'].includes(error.kind)) throw error;
-      this.#worksInBackground = false;
+      this.#worksInBackground = error.kind === 'unavailable';
       return undefined;
     }
     let isCancelled = false;

@@ -86,7 +86,7 @@ export function requestOf(name, text) {
 
 /** Why a page of a bucket cannot submit the task of a schedule; undefined if it can. */
 function refusal(name, body, value) {
-  if (JSON.parse(body.get('min_reader') ?? '0') > SCHEDULE_READER) return `schedule ${name} needs a newer version of this page, which would leave out some settings of its tasks`;
+  if (JSON.parse(body.get('min_reader') ?? '0') > SCHEDULE_READER) return `schedule ${name} needs a newer version of this page; this one would leave out some settings of its tasks`;
   if (value('fairness_group') != null) return `the tasks of schedule ${name} have a group, and the dashboard cannot rank them in a bucket`;
   if (value('ordering_key') != null) return `the tasks of schedule ${name} have an ordering key, and the dashboard cannot add tasks to a line in a bucket`;
   return undefined;

@@ -87,7 +87,10 @@ export class TaskCache {
   }
 
   #skip(id, error) {
-    if (error.kind === 'not_found') return undefined;
+    if (error.kind === 'not_found') {
+      this.forget(id);
+      return undefined;
+    }
     if (error.name !== 'Unreadable') throw error;
     console.warn('skipped:', error.message);
     this.#unreadable.add(id);

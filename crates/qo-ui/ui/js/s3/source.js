@@ -169,6 +169,7 @@ export class S3Source {
 
   async workers() {
     const list = await this.#client.list('workers/', { max: WORKERS_MAX });
+    keepListed(this.#workers, list);
     const workers = await mapConcurrently(list.entries, 24, async ({ key, etag }) => {
       const known = this.#workers.get(key);
       if (known?.etag === etag) return known.worker;
@@ -289,6 +290,7 @@ export class S3Source {
 
   async schedules() {
     const found = await this.#client.list(SCHEDULES_PREFIX, { max: SCHEDULES_MAX });
+    keepListed(this.#schedules, found);
     const schedules = await mapConcurrently(found.entries, 24, async ({ key, etag }) => {
       const known = this.#schedules.get(key);
       if (known?.etag === etag) return known.schedule;
@@ -311,6 +313,7 @@ export class S3Source {
   /** The limits without their usage. One that has not changed since the last time is not read again. */
   async #limitRules() {
     const found = await this.#client.list(LIMITS_PREFIX, { max: LIMITS_MAX });
+    keepListed(this.#limits, found);
     const limits = await mapConcurrently(found.entries, 24, async ({ key, etag }) => {
       const known = this.#limits.get(key);
       if (known?.etag === etag) return known.limit;
@@ -428,7 +431,15 @@ export class S3Source {
 
   /** What is paused. A session that may not read it still shows tasks and queues. */
   async #pauses() {
-    return readPauses((await this.#readQueues().catch(unlessHidden))?.text);
+    try {
+      const found = await this.#readQueues();
+      this.hidden.delete('pauses');
+      return readPauses(found?.text);
+    } catch (error) {
+      if (error.kind !== 'denied') throw error;
+      this.hidden.add('pauses');
+      return readPauses();
+    }
   }
 
   async #readQueues() {
@@ -450,6 +461,12 @@ const isHidden = (error) => error.kind === 'not_found' || error.kind === 'denied
 
 function unlessHidden(error) {
   if (!isHidden(error)) throw error;
+}
+
+/** Forgets the records whose objects are gone. */
+export function keepListed(records, { entries }) {
+  const listed = new Set(entries.map(({ key }) => key));
+  for (const key of records.keys()) if (!listed.has(key)) records.delete(key);
 }
 
 /** A worker's record, with times in milliseconds. */

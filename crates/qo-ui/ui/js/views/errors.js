@@ -68,7 +68,7 @@ export class ErrorsView {
   #groups() {
     const { groups, more } = this.data;
     if (groups.length === 0) {
-      return more ? empty('None of the tasks checked has failed') : empty('No failed tasks', this.search ? h('p', {}, h('a', { href: address('errors') }, 'Show all errors')) : undefined);
+      return more ? empty(this.search ? 'None of the tasks checked matches' : 'None of the tasks checked has failed') : empty('No failed tasks', this.search ? h('p', {}, h('a', { href: address('errors') }, 'Show all errors')) : undefined);
     }
     return h('ol', { class: 'groups' }, groups.map((group) => this.#group(group)));
   }

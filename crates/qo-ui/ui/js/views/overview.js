@@ -70,9 +70,9 @@ export class OverviewView extends OverviewDataView {
       select('Type', type ?? '', options('All types', types, type), (name) => this.#choose({ type: name || undefined })));
   }
 
-  /** Which period or how many tasks, and of which queue and type. */
+  /** Which period or how many tasks, and of which queue and type. Another choice may have been made since the data was read. */
   #scope(what) {
-    const { queue, type } = this.data.activity.pairs ? this.chosen : {};
+    const { queue, type } = this.data.activity.chosen ?? {};
     return [what, queue && `queue ${queue}`, type && `type ${type}`].filter(Boolean).join(', ');
   }
 

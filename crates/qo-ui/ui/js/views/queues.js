@@ -22,11 +22,11 @@ export class QueuesView extends OverviewDataView {
     const { data } = this;
     if (!data) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Queues'), h('p', { class: 'faint' }, 'Loading…'));
     const rows = this.#rows();
-    const hidden = ['workers', 'settings', 'limits'].filter((name) => this.source.hidden.has(name));
+    const hidden = ['workers', 'settings', 'limits', 'pauses'].filter((name) => this.source.hidden.has(name));
     const notes = [
       data.pendingChecked !== undefined && `due and scheduled tasks (+) are counted among ${number(data.pendingChecked)} pending ones`,
       data.activity.how !== 'exact' && `rates (~) are those of the last ${duration(data.activity.span)}${data.activity.basis ? `, from the ${number(data.activity.basis.read)} tasks changed most recently` : ', of tasks submitted within it'}`,
-      hidden.length > 0 && `${hidden.join(', ')}: not visible to this token`,
+      hidden.length > 0 && `${hidden.join(', ')}: not visible to this ${this.source.kind === 's3' ? 'session' : 'token'}`,
     ].filter(Boolean).join(' · ');
     return h('main', { id: 'main', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Queues'), h('span', { class: 'note' }, notes),
@@ -85,7 +85,7 @@ export class QueuesView extends OverviewDataView {
     const types = [...row.types.entries()].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([type, waiting]) => `${type} ${count({ value: waiting, how: row.typesHow })}`).join(', ');
     return h('tr', { key: row.name },
       h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `queue:${row.name}` }) }, row.name)),
-      h('td', { class: 'state-cell' }, row.paused ? this.#pauseNote(row.pause) : unattended ? h('span', { class: 'warn-text' }, 'no worker') : badge('open')),
+      h('td', { class: 'state-cell' }, row.paused ? this.#pauseNote(row.pause) : unattended ? h('span', { class: 'warn-text' }, 'no worker') : this.source.hidden.has('pauses') ? h('span', { class: 'faint' }, '–') : badge('open')),
       cell('Pending', count(row.pending)),
       cell('Due', h('a', { href: address('tasks', { tab: 'due', q: `queue:${row.name}` }) }, count(row.due))),
       cell('Scheduled', h('a', { href: address('tasks', { tab: 'scheduled', q: `queue:${row.name}` }) }, count(row.scheduled))),

@@ -41,7 +41,7 @@ export class SchedulesView {
       h('td', { class: 'state-cell' }, paused ? [badge('paused'), ' ', h('span', { class: 'faint' }, timeOf(paused, this.source))] : badge('open')),
       h('td', { class: 'mono half-cell', 'data-label': 'Rule' }, ruleOf(spec)),
       h('td', { class: 'half-cell', 'data-label': 'Task type' }, spec.task.task_type, keysOf(spec.task).map((text) => h('div', { class: 'faint' }, text))),
-      h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : isUnknown ? h('span', { class: 'faint' }, 'when a worker next fires it') : none()),
+      h('td', { class: 'when', 'data-label': 'Next run' }, next ? timeOf(next, this.source) : isUnknown ? h('span', { class: 'faint' }, 'not known until it next runs') : none()),
       h('td', { class: 'when', 'data-label': 'Last run' }, last ? [timeOf(last.tick, this.source), ' ', taskLink(last.task, last.task.slice(0, 8))] : none()),
       h('td', { class: 'number', 'data-label': 'Runs' }, number(schedule.fired)),
       h('td', { class: 'number', 'data-label': 'Skipped' }, number(schedule.skipped)),

@@ -3,6 +3,7 @@
 import { h } from '../dom.js';
 import { isJson } from '../json/scan.js';
 import { payloadKey } from '../record/sealed.js';
+import { stopsLine } from '../record/transitions.js';
 import { address, go } from '../router.js';
 import { problem } from '../widgets/basics.js';
 import { dialog } from '../widgets/dialog.js';
@@ -21,7 +22,7 @@ const DEFAULTS = { task_type: '', queue: 'default', priority: 5, timeout_seconds
 const KINDS = {
   submit: { title: 'Submit a task', hint: 'The task gets a new id.' },
   duplicate: { title: 'Duplicate task', hint: 'The copy gets a new id and keeps the retry delays. The idempotency key is not copied.' },
-  edit: { title: 'Edit and retry', hint: 'This submits a new task with the edited input. The failed task stays as it was, or is archived.' },
+  edit: { title: 'Edit and retry', hint: 'This submits a new task with the edited input.' },
 };
 
 /** Submits a new task. */
@@ -29,7 +30,7 @@ export function submitTask(app) {
   return open(app, 'submit', DEFAULTS, '{}');
 }
 
-/** Submits an edited copy of a task. With `edit`, the original can be archived. */
+/** Submits an edited copy of a task. With `edit`, the original can be archived, or cancelled if it keeps its line from running. */
 export async function submitCopy(app, task, kind) {
   let input;
   const loaded = await app.attempt(async () => {
@@ -42,8 +43,11 @@ export async function submitCopy(app, task, kind) {
 async function open(app, kind, task, input) {
   const { title, hint: rules } = KINDS[kind];
   const { takesGroups, takesOrdering } = app.source;
+  const after = kind === 'edit' ? whatFollows(app.source, task) : undefined;
   const hint = [
     rules,
+    task.ordering_key && takesOrdering && 'With the ordering key, the new task joins the end of the line.',
+    kind === 'edit' && !after && 'The failed task stays as it was.',
     task.fairness_group && !takesGroups && `The group ${task.fairness_group} is not kept: only a server, the command or a program can rank a task in its group.`,
     task.ordering_key && !takesOrdering && `The ordering key ${task.ordering_key} is not kept: only a server, the command or a program can add a task to a line.`,
   ].filter(Boolean).join(' ');
@@ -63,7 +67,7 @@ async function open(app, kind, task, input) {
       const button = event.target.querySelector('[type=submit]');
       button.disabled = true;
       try {
-        close({ task: await app.source.submit(requestOf(values, task)), archive: values.archive === 'on' });
+        close({ task: await app.source.submit(requestOf(values, task)), follows: values.follows === 'on' });
       } catch (error) {
         status.replaceChildren(problem(error));
         button.disabled = false;
@@ -83,15 +87,23 @@ async function open(app, kind, task, input) {
         takesOrdering && field('ordering_key', 'Ordering key', task.ordering_key ?? '', { required: false, maxlength: ORDERING_KEY_MAX_BYTES, placeholder: 'runs in submit order' }),
         takesGroups && field('group', 'Group', task.fairness_group ?? '', { pattern: NAME, required: false, placeholder: 'such as a tenant' })),
       h('label', { class: 'field' }, h('span', {}, 'Input (JSON)'), h('textarea', { name: 'input', rows: 10, spellcheck: 'false', class: 'mono' }, input)),
-      kind === 'edit' && h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'archive', checked: true }), 'Archive the failed task'),
+      after && h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'follows', checked: true }), after.label),
       status,
       h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Cancel'), h('button', { type: 'submit', class: 'primary' }, 'Submit')))];
   }, { wide: true });
   if (!submitted) return;
   // The new task exists before the old one leaves the list of failures.
-  if (submitted.archive) await app.attempt(() => app.source.act('archive', task.id));
+  if (submitted.follows) await app.attempt(() => app.source.act(after.kind, task.id, { reason: `replaced by ${submitted.task.id}` }));
   toast('Submitted', 'good', h('a', { href: address(`tasks/${submitted.task.id}`) }, submitted.task.id.slice(0, 8)));
   go(`tasks/${submitted.task.id}`);
+}
+
+/** What happens to a failed task that is retried with another input; undefined if the page may not change it. */
+export function whatFollows({ takesOrdering }, task) {
+  if (task.ordering_key !== undefined && !takesOrdering) return undefined;
+  // Nobody may archive a task that keeps its line from running, and the new task waits in that line.
+  if (stopsLine(task)) return { kind: 'cancel', label: 'Cancel the failed task, so that its line continues' };
+  return { kind: 'archive', label: 'Archive the failed task' };
 }
 
 /** What is wrong with the values, if anything. On a bucket nobody else checks them. */

@@ -34,14 +34,25 @@ export class TaskView {
     const before = this.task;
     try {
       this.task = await this.source.get(this.id);
-      this.waitsFor = await this.source.waitsFor(this.task);
       this.gone = undefined;
     } catch (error) {
       if (error.kind !== 'not_found') throw error;
       this.gone = before ? 'removed' : 'unknown';
     }
+    this.waitsFor = this.gone ? undefined : await this.#reasonToWait();
     if (before?.revision !== this.task?.revision) this.#versions.outdated();
     await this.#versions.load();
+  }
+
+  /** What the task waits for, as far as that can be read. Whatever is wrong with it must not hide the task. */
+  async #reasonToWait() {
+    try {
+      return await this.source.waitsFor(this.task);
+    } catch (error) {
+      if (error.kind === 'expired') throw error;
+      console.warn('it is unknown what the task waits for:', error.message);
+      return undefined;
+    }
   }
 
   /** Whether the displayed status has changed with time: a scheduled task becomes due without a change in the store. */

@@ -237,9 +237,11 @@ export class TasksView {
       return empty(this.page.examined > 0 ? `None of the ${plural(this.page.examined, 'task')} checked matches` : 'No task matches so far', 'There is no index for this search, so each task must be read.',
         h('p', {}, button('Continue', () => this.#turn(1), { kind: 'primary' })));
     }
+    const isUnreadable = this.page.unreadable?.length > 0;
     if (this.search || this.tab !== 'all' || this.shard) {
-      return empty('No task matches', h('p', {}, h('a', { href: address('tasks') }, 'Show all tasks')));
+      return empty(isUnreadable ? 'No readable task on this page' : 'No task matches', h('p', {}, h('a', { href: address('tasks') }, 'Show all tasks')));
     }
+    if (isUnreadable) return empty('No readable task on this page');
     return empty('No tasks yet', h('p', {}, 'Submit one with ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')));
   }
 

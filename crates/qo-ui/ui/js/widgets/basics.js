@@ -76,7 +76,7 @@ export function button(label, click, { kind = '', disabled = false, title, key }
 export function select(label, value, options, choose) {
   return h('label', { class: 'select' }, h('span', { class: 'sr-only' }, label),
     h('select', { 'aria-label': label, value, on: { change: (event) => choose(event.target.value) } },
-      options.map(([key, text]) => h('option', { value: key, selected: key === value }, text))));
+      options.map(([key, text]) => h('option', { key, value: key, selected: key === value }, text))));
 }
 
 /** What is shown instead of something that the server refuses to this token, such as one that is limited to a queue. */

@@ -112,3 +112,33 @@ test('a queue without tasks has an empty chart, and a name that cannot exist is 
   await closePage(other);
   await closePage(page);
 });
+
+test('the charts do not name a queue whose figures the server refuses', async () => {
+  const page = await stage.open('#/overview');
+  await equalsModel(page, EVERYTHING);
+  let refused = 0;
+  await page.route((url) => url.pathname.endsWith('/v1/activity') && url.searchParams.has('queue'), (route) => {
+    refused += 1;
+    return route.fulfill({ status: 403, contentType: 'application/problem+json', body: '{"title": "forbidden"}' });
+  });
+  await page.getByLabel('Queue', { exact: true }).selectOption('media');
+  const types = () => page.getByLabel('Type', { exact: true }).locator('option').allInnerTexts();
+  await until('the page shows what it got', async () => refused > 0 && JSON.stringify(await types()) === JSON.stringify(['All types', 'resize', 'welcome']));
+  await equalsModel(page, EVERYTHING);
+  assert.ok(!(await panel(page, 'Throughput').locator('.note').first().innerText()).includes('media'), 'these are the figures of all queues');
+  await closePage(page);
+});
+
+test('a choice that has the focus stays what it is when other names appear before it', async () => {
+  const page = await stage.open('#/overview?queue=media&type=resize');
+  await equalsModel(page, { queue: 'media', type: 'resize' });
+  const type = page.getByLabel('Type', { exact: true });
+  await type.focus();
+  await stage.server.submit([{ queue: 'media', task_type: 'archive', max_retries: 0 }]);
+  assert.equal(await stage.server.work(1, () => ({ complete: {} }), { queues: ['media'] }), 1);
+  await until('the new type can be chosen', async () => JSON.stringify(await type.locator('option').allInnerTexts()) === JSON.stringify(['All types', 'archive', 'resize', 'welcome']));
+  assert.deepEqual([await type.inputValue(), await type.locator('option').evaluateAll((options) => options.map((option) => option.value))], ['resize', ['', 'archive', 'resize', 'welcome']]);
+  assert.equal(await type.evaluate((element) => element === document.activeElement), true);
+  await equalsModel(page, { queue: 'media', type: 'resize' });
+  await closePage(page);
+});

@@ -146,11 +146,12 @@ test('a server in direct mode counts 3,000 tasks exactly, and marks rates and fa
     await direct.submit(Array.from({ length: 900 }, () => ({ task_type: 'early', max_retries: 0 })), 300);
     let finished = 0;
     let failed = 0;
-    while (finished < 600) {
+    await until('600 tasks are finished', async () => {
       const worked = await direct.work(100, (_, index) => (index % 25 === 0 ? { fail: { error: 'no', kind: 'permanent' } } : { complete: {} }));
       finished += worked;
       failed += Math.ceil(worked / 25);
-    }
+      return finished >= 600;
+    });
     const page = await openDashboard({ browser, url: `${direct.url}/ui/#/overview` }, { plain: true });
     const tile = async (status) => plain(await page.locator(`.tile.${status} .tile-value`).innerText());
     await shows(page, '900 tasks in total');

@@ -37,6 +37,30 @@ for (const [kind, open] of Object.entries(SOURCES)) {
     await closePage(page);
   });
 
+  test(`an edited retry of a task that stops its line, on a ${kind}`, async () => {
+    const type = `sync-${kind}`;
+    const failed = await submit('--type', type, '--ordering-key', type, '--on-failure', 'stop', '--retries', '0');
+    await qo('worker', '--exec', `${type}=false`, '--max-tasks', '1');
+    const page = await open(`tasks/${failed}`);
+    await page.getByRole('button', { name: 'Edit and retry…' }).click();
+    const dialog = page.locator('dialog');
+    if (kind === 'server') {
+      await shows(page, 'the new task joins the end of the line', 'dialog');
+      assert.equal(await dialog.getByLabel('Cancel the failed task, so that its line continues').isChecked(), true);
+    } else {
+      await shows(page, 'The failed task stays as it was', 'dialog');
+      assert.equal(await dialog.getByRole('checkbox').count(), 0, 'the page may not change a task of a line');
+    }
+    await checkAccess(page, `an edited retry on a ${kind}`);
+    await screenshot(page, `edit-stopped-${kind}`);
+    await dialog.locator('footer').getByRole('button', { name: 'Submit' }).click();
+    const retry = await otherTask(page, failed);
+    assert.equal((await stage.stored(failed)).status, kind === 'server' ? 'cancelled' : 'failed');
+    await qo('worker', '--exec', `${type}=cat`, '--exit-when-idle', '1s');
+    assert.equal((await stage.stored(retry)).status, 'completed', 'the new task is not stuck');
+    await closePage(page);
+  });
+
   test(`a schedule that is triggered on a ${kind} gives its task the limit key and the expiry`, async () => {
     const name = `nightly-${kind}`;
     await qo('schedule', 'add', name, '--cron', '30 2 * * *', '--type', 'report', '--limit-key', 'stripe', '--expires-in', '1h');
@@ -78,6 +102,6 @@ test('a cron schedule that was resumed on a bucket says when its next run is kno
   await page.locator('dialog footer').getByRole('button', { name: 'Pause' }).click();
   await row.getByRole('button', { name: 'Resume' }).click();
   await row.getByRole('button', { name: 'Pause' }).waitFor();
-  assert.equal(await row.locator('td[data-label="Next run"]').innerText(), 'when a worker next fires it');
+  assert.equal(await row.locator('td[data-label="Next run"]').innerText(), 'not known until it next runs');
   await closePage(page);
 });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, screenshot, shows } from '../support/browser.js';
+import { checkAccess, closePage, openDashboard, screenshot, shows, visit } from '../support/browser.js';
 import { setUp } from '../support/setup.js';
 
 let stage;
@@ -28,6 +28,11 @@ test('a task of a later version is named in the list, explained on its page, and
   await shows(page, '1 task cannot be read', '#main');
   await checkAccess(page, 'a list with an unreadable task');
   await screenshot(page, 'later-record');
+  // A list of nothing else does not claim that there is no task.
+  await visit(page, `#/tasks?q=${later.id.slice(0, 7)}`);
+  await shows(page, 'No readable task on this page', '#main');
+  await shows(page, '1 task cannot be read', '#main');
+  assert.equal(await page.getByText('No task matches').count(), 0);
   await page.getByRole('link', { name: later.id.slice(0, 8) }).click();
   await shows(page, 'The record needs a newer version of qo: it is for reader 99', '.problem');
   await shows(page, 'qo ui deploy', '.problem');

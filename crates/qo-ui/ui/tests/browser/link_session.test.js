@@ -36,16 +36,24 @@ test('a task is shown by a session that may read neither its line, nor its limit
   await submit(...words);
   const id = await submit(...words);
   await qo('pause', 'default', '--reason', 'a secret reason');
-  const { page, refused } = await openDenied(`tasks/${id}`, (key) => /^(order\/|limits\/|meta\/queues\.json$)/.test(key));
-  await shows(page, 'account-1', '#main');
-  await shows(page, 'stripe', '#main');
-  assert.equal(await page.locator('.problem').count(), 0);
-  assert.deepEqual([...new Set(refused.map((key) => key.split('/')[0]))].sort(), ['limits', 'meta', 'order']);
-  await visit(page, '#/queues');
-  await shows(page, 'hidden', '#main');
-  assert.equal(await page.locator('.problem').count(), 0);
-  await closePage(page);
-  await qo('resume', 'default');
+  try {
+    const { page, refused } = await openDenied(`tasks/${id}`, (key) => /^(order\/|limits\/|meta\/queues\.json$)/.test(key));
+    await shows(page, 'account-1', '#main');
+    await shows(page, 'stripe', '#main');
+    assert.equal(await page.locator('.problem').count(), 0);
+    assert.deepEqual([...new Set(refused.map((key) => key.split('/')[0]))].sort(), ['limits', 'meta', 'order']);
+    await visit(page, '#/queues');
+    await shows(page, 'pauses: not visible to this session', '#main');
+    await shows(page, 'hidden', '#main');
+    assert.equal(await page.locator('.problem').count(), 0);
+    const row = page.locator('.queues-table tbody tr').filter({ hasText: 'default' });
+    assert.ok(!(await row.locator('.state-cell').innerText()).includes('open'), 'nobody knows whether the queue is paused');
+    await checkAccess(page, 'queues with hidden pauses');
+    await screenshot(page, 'pauses-hidden');
+    await closePage(page);
+  } finally {
+    await qo('resume', 'default');
+  }
 });
 
 test('a limit that may not be read does not hide another one that a task waits for', async () => {
@@ -81,16 +89,17 @@ test('a session that may not write payloads says which inputs it can submit', as
   const { page, refused } = await openDenied('tasks', (key) => key.startsWith('data/'));
   await page.getByRole('button', { name: 'Submit task…' }).click();
   const dialog = page.locator('dialog');
-  await dialog.getByLabel('Type', { exact: true }).fill('import');
+  await dialog.getByLabel('Type', { exact: true }).fill('upload');
   await dialog.getByLabel('Input').fill(JSON.stringify('x'.repeat(64 * 1024)));
   await dialog.locator('footer').getByRole('button', { name: 'Submit' }).click();
   await shows(page, 'cannot store inputs above 64 KiB, and nothing was submitted', 'body');
-  await shows(page, 'qo submit --type import --input', 'body');
+  await shows(page, 'qo submit --type upload --input', 'body');
   await screenshot(page, 'submit-too-large');
   assert.ok(refused.every((key) => key.startsWith('data/')) && refused.length > 0);
-  assert.equal(await qo('list', '--type', 'import', '--text', 'xxxx', '--json'), '');
+  assert.equal(await qo('list', '--type', 'upload', '--json'), '');
   await dialog.getByLabel('Input').fill(JSON.stringify('x'.repeat(64 * 1024 - 2)));
   await dialog.locator('footer').getByRole('button', { name: 'Submit' }).click();
   await page.waitForFunction(() => /tasks\/[0-9a-f-]{36}/.test(location.hash));
+  assert.notEqual(await qo('list', '--type', 'upload', '--json'), '', 'the list would show such a task');
   await closePage(page);
 });

@@ -150,7 +150,7 @@ test('actions on tasks and queues', async () => {
   await fetch(`${open.url}/v1/tasks/${done.id}/archive`, { method: 'POST' });
   // Either the page has heard of it, and the button is gone, or the button shows why it came too late.
   const archive = page.getByRole('button', { name: 'Archive', exact: true });
-  await Promise.race([archive.click().catch(() => undefined), shows(page, 'archived', '.task-head .badge')]);
+  await Promise.race([archive.click({ timeout: 2000 }).catch(() => undefined), shows(page, 'archived', '.task-head .badge')]);
   await shows(page, 'archived', '.task-head .badge');
   await page.getByRole('button', { name: 'Duplicate…' }).click();
   await page.locator('dialog textarea').fill('{"n": 1.10}');

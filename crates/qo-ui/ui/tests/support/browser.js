@@ -53,8 +53,10 @@ export async function noDialog(page) {
 
 /** Waits until the page has sent no request for a while. */
 export async function quiet(page, forMs = 700) {
+  const end = Date.now() + TIMEOUT_MS * 2;
   let many = -1;
   while (page.requests.length !== many) {
+    if (Date.now() > end) throw new Error('timed out waiting until the page sends no requests');
     many = page.requests.length;
     await page.waitForTimeout(forMs);
   }

@@ -40,7 +40,7 @@ export function useSources(hint, { store, args, prepare, fill, ...bucket } = {})
     return {
       ...made, qo, server,
       async close() {
-        server.stop();
+        await server.stop();
         await made.close();
       },
     };

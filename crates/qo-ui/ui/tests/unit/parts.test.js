@@ -22,7 +22,7 @@ import { Throttle } from '../../js/throttle.js';
 import { foreignHost } from '../../js/views/confirm_link.js';
 import { difference } from '../../js/views/versions.js';
 import { guessConnection } from '../../js/views/connect.js';
-import { problemOf } from '../../js/views/submit.js';
+import { problemOf, whatFollows } from '../../js/views/submit.js';
 import { actionOf, isFault } from '../../js/widgets/timeline.js';
 
 test('JSON is split into its parts byte for byte', () => {
@@ -315,6 +315,20 @@ test('recent figures cover the longest span that is listed completely', async ()
   assert.equal(activity.how, 'estimate');
 });
 
+test('charts name the queue and the type that their figures are of', async () => {
+  const report = (finished) => ({
+    from: '2026-11-17T11:00:00Z', to: '2026-11-17T12:00:00Z', since: '2026-11-17T10:00:00Z', step_seconds: 60, period: 'hour', types: [],
+    points: [{ at: '2026-11-17T11:30:00Z', completed: finished, failed: 0, cancelled: 0 }],
+  });
+  const overview = new ServerOverview(async () => ({ tasks: [] }));
+  const take = async (options) => (await overview.take({ queues: {} }, [], Date.parse('2026-11-17T12:00:00Z'), options)).activity;
+  const ofQueue = await take({ counted: report(5), chosen: { report: report(2), queue: 'mail' } });
+  assert.deepEqual([ofQueue.ended, ofQueue.chosen], [2, { queue: 'mail', type: undefined }]);
+  // The report of the queue did not arrive, so the figures are those of all.
+  const ofAll = await take({ counted: report(5) });
+  assert.deepEqual([ofAll.ended, ofAll.chosen], [5, undefined]);
+});
+
 test('malformed addresses are read as they are', () => {
   assert.deepEqual(readRoute('#/tasks/%').path, ['tasks', '%']);
   assert.deepEqual(readRoute('#/tasks/%E0%A4%A?q=%').path, ['tasks', '%E0%A4%A']);
@@ -362,6 +376,18 @@ test('the values of a submit form are checked', () => {
   assert.equal(problemOf(values({ input: JSON.stringify('['.repeat(200)) })), undefined, 'brackets in a string do not nest');
   assert.match(problemOf(values({ tags: Array.from({ length: 17 }, (_, index) => `t${index}`).join() })), /at most 16 tags/);
   assert.match(problemOf(values({ tags: 'ä'.repeat(33) })), /at most 64 bytes/);
+});
+
+test('an edited retry cancels a task that stops its line, and archives others', () => {
+  const server = { takesOrdering: true };
+  const bucket = {};
+  const failed = { status: 'failed' };
+  const ordered = { ...failed, ordering_key: 'k' };
+  const stopping = { ...ordered, ordering_on_failure: 'stop' };
+  assert.deepEqual([failed, ordered, stopping].map((task) => whatFollows(server, task).kind), ['archive', 'archive', 'cancel']);
+  assert.equal(whatFollows(bucket, failed).kind, 'archive');
+  // A page on a bucket may not change tasks of a line.
+  assert.deepEqual([ordered, stopping].map((task) => whatFollows(bucket, task)), [undefined, undefined]);
 });
 
 test('encrypted payloads and errors show the name of their key', () => {
