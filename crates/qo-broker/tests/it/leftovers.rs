@@ -1,5 +1,6 @@
 //! The payloads of tasks that SlateDB drops after their retention are deleted, and no others.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +29,32 @@ const CLEANUP_INTERVAL: Duration = Duration::from_mins(7);
 #[derive(Debug)]
 struct Gated {
     runtime: Arc<dyn Runtime>,
-    runs: Arc<Semaphore>,
+    runs: Runs,
+}
+
+/// The runs of the cleanup.
+#[derive(Debug, Clone)]
+struct Runs {
+    permits: Arc<Semaphore>,
+    /// How often the cleanup has waited for a permit.
+    waits: Arc<AtomicUsize>,
+}
+
+impl Runs {
+    /// Lets the cleanup run once.
+    fn begin(&self) {
+        self.permits.add_permits(1);
+    }
+
+    /// Waits until a number of runs have ended: the cleanup waits before each run and after the last one.
+    async fn until_ended(&self, count: usize) {
+        let runtime = TokioRuntime::shared();
+        let deadline = runtime.monotonic() + WAIT_MAX;
+        while self.waits.load(Ordering::SeqCst) <= count {
+            assert!(runtime.monotonic() < deadline, "the cleanup has not ended");
+            runtime.sleep(Duration::from_millis(50)).await;
+        }
+    }
 }
 
 impl Runtime for Gated {
@@ -44,8 +70,9 @@ impl Runtime for Gated {
         if duration != CLEANUP_INTERVAL {
             return self.runtime.sleep(duration);
         }
-        let runs = Arc::clone(&self.runs);
-        Box::pin(async move { runs.acquire_owned().await.unwrap().forget() })
+        self.runs.waits.fetch_add(1, Ordering::SeqCst);
+        let permits = Arc::clone(&self.runs.permits);
+        Box::pin(async move { permits.acquire_owned().await.unwrap().forget() })
     }
 
     fn spawn(&self, future: BoxFuture<()>) {
@@ -57,12 +84,15 @@ impl Runtime for Gated {
     }
 }
 
-/// An engine that keeps finished tasks for a second, and the permits of its cleanup.
-async fn gated(store: &Arc<dyn ObjectStore>) -> (BrokerEngine, Arc<Semaphore>) {
-    let runs = Arc::new(Semaphore::new(0));
+/// An engine that keeps finished tasks for a second, and the runs of its cleanup.
+async fn gated(store: &Arc<dyn ObjectStore>) -> (BrokerEngine, Runs) {
+    let runs = Runs {
+        permits: Arc::new(Semaphore::new(0)),
+        waits: Arc::default(),
+    };
     let runtime = Gated {
         runtime: TokioRuntime::shared(),
-        runs: Arc::clone(&runs),
+        runs: runs.clone(),
     };
     let mut config = SlateConfig::default();
     config.state.inline_max_bytes = 1_024;
@@ -122,9 +152,10 @@ async fn the_input_of_a_task_whose_id_was_used_before_is_kept() {
     };
     let again = engine.submit(request).await.unwrap();
     assert!(!again.duplicate);
-    runs.add_permits(1);
-    // Entries are processed in the order of their times.
+    runs.begin();
+    // Entries are processed in the order of their times, but some at the same time, so a wrong deletion may come after that of the other task.
     until_cleaned(store.as_ref(), &[other]).await;
+    runs.until_ended(1).await;
     let input = engine.input(&again.task).await.unwrap();
     assert_eq!(input.as_str(), large("x"));
     engine.close().await;
@@ -193,7 +224,7 @@ async fn one_cleanup_deletes_everything_that_is_due() {
     let (engine, runs) = gated(&store).await;
     let done = run_many(&engine, 1_200).await;
     until_dropped(&engine, done.last().unwrap()).await;
-    runs.add_permits(1);
+    runs.begin();
     until_cleaned(store.as_ref(), &done).await;
     engine.close().await;
 }
@@ -210,7 +241,7 @@ async fn a_payload_that_cannot_be_deleted_does_not_stop_the_cleanup() {
     let done = run_many(&engine, 600).await;
     id.set(done[0].id.to_string()).unwrap();
     until_dropped(&engine, done.last().unwrap()).await;
-    runs.add_permits(1);
+    runs.begin();
     until_cleaned(below.as_ref(), &done[1..]).await;
     assert_eq!(payloads(below.as_ref(), &done[0]).await, 1);
     engine.close().await;

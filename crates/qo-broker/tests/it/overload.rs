@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use qo_broker::{BrokerEngine, JsonConfig};
+use qo_core::Json;
+use qo_engine::api::SubmitRequest;
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::Bucket;
 use qo_store::client::ClientConfig;
@@ -12,7 +14,7 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, LatencyStore};
 
-use super::engines::{claim_one, claim_request, job};
+use super::engines::{claim_one, claim_request, job, json};
 
 /// The time of a request to a slow store.
 const LATENCY: Duration = Duration::from_secs(4);
@@ -54,14 +56,16 @@ async fn a_renewal_does_not_wait_behind_submits() {
     engine.close().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn submits_beyond_the_limit_are_rejected_at_once() {
-    let bucket = Bucket::new();
-    let engine = engine(&bucket, |config| config.state.submits_max = 5);
+/// Submits tasks with this input at the same time to a broker that is writing. Three of eight must be rejected, at once, and leave nothing behind.
+async fn three_of_eight_are_rejected(bucket: &Bucket, engine: &BrokerEngine, input: &Json) {
+    let request = || SubmitRequest {
+        input: input.clone(),
+        ..job("b")
+    };
     engine.submit(job("a")).await.unwrap();
     let began = bucket.runtime.monotonic();
     let submits = (0..8).map(|_| async {
-        let submitted = engine.submit(job("b")).await;
+        let submitted = engine.submit(request()).await;
         (submitted, bucket.runtime.monotonic().saturating_sub(began))
     });
     let submitted = join_all(submits).await;
@@ -77,6 +81,45 @@ async fn submits_beyond_the_limit_are_rejected_at_once() {
     // There is room again, and what was rejected has left nothing behind.
     let claimed = engine.claim(&claim_request("b", 9, 0)).await.unwrap();
     assert_eq!(claimed.len(), 5);
-    engine.submit(job("b")).await.unwrap();
+    engine.submit(request()).await.unwrap();
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn submits_beyond_the_limit_are_rejected_at_once() {
+    let bucket = Bucket::new();
+    let engine = engine(&bucket, |config| config.state.submits_max = 5);
+    three_of_eight_are_rejected(&bucket, &engine, &json("1")).await;
+}
+
+/// An input of this many bytes that is stored with its task.
+fn input_of(bytes: usize) -> Json {
+    json(&format!("\"{}\"", "x".repeat(bytes - 2)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn submits_beyond_the_limit_on_bytes_are_rejected_at_once() {
+    let bucket = Bucket::new();
+    // There is room for the records beside the inputs, but not for a sixth input.
+    let engine = engine(&bucket, |config| {
+        config.state.submit_bytes_max = 5 * 8_000 + 7_000;
+    });
+    three_of_eight_are_rejected(&bucket, &engine, &input_of(8_000)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submit_above_the_limit_on_bytes_is_accepted_alone() {
+    let bucket = Bucket::new();
+    let engine = engine(&bucket, |config| config.state.submit_bytes_max = 4_000);
+    let large = || SubmitRequest {
+        input: input_of(8_000),
+        ..job("b")
+    };
+    let (first, second) = join(engine.submit(large()), engine.submit(large())).await;
+    assert!(first.is_ok(), "{first:?}");
+    let error = second.unwrap_err();
+    assert!(matches!(error, EngineError::Overloaded { .. }), "{error}");
+    // It would never be accepted otherwise.
+    engine.submit(large()).await.unwrap();
     engine.close().await;
 }

@@ -2,17 +2,18 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test spawns its workers")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
-use qo_core::keys::{Key, READY_PREFIX, ROSTER_KEY};
+use qo_core::keys::{CLAIMS_KEY, Key, READY_PREFIX, ROSTER_KEY, SIGNAL_KEY};
 use qo_core::{Json, Status, TaskId, WorkerId};
 use qo_direct::{DirectEngine, Maintenance, MaintenanceConfig, MaintenanceHandle};
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
 use qo_fixtures::{Bucket, LayeredStore, StoreLayer};
+use qo_store::response::ResponseError;
 use qo_store::runtime::Runtime;
 use qo_store::wrap::Operation;
 
@@ -509,6 +510,73 @@ async fn nothing_waits_for_hints() {
     engine.complete(id, lease, None).await.unwrap();
     let took = bucket.runtime.monotonic().saturating_sub(began);
     assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// A store that refuses all writes of hints, and records when they came.
+#[derive(Debug)]
+struct RefusedHints {
+    objects: Arc<dyn ObjectStore>,
+    runtime: Arc<dyn Runtime>,
+    refused: Arc<Mutex<Vec<(String, Duration)>>>,
+}
+
+#[async_trait::async_trait]
+impl StoreLayer for RefusedHints {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.objects.as_ref()
+    }
+
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        if !path.as_ref().starts_with("meta/") {
+            return self.objects.put_opts(path, body, opts).await;
+        }
+        let at = self.runtime.monotonic();
+        self.refused.lock().unwrap().push((path.to_string(), at));
+        let busy = ResponseError::Status {
+            status: 503,
+            code: Some("SlowDown".to_owned()),
+            message: "busy".to_owned(),
+        };
+        Err(object_store::Error::Generic {
+            store: "test",
+            source: Box::new(busy),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_of_a_hint_is_repeated_at_once() {
+    let bucket = Bucket::new();
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let engine = bucket.engine_on(Arc::new(LayeredStore(RefusedHints {
+        objects: bucket.counted(),
+        runtime: bucket.runtime.clone(),
+        refused: Arc::clone(&refused),
+    })));
+    let id = engine.submit(request()).await.unwrap().task.id;
+    let claiming = ClaimRequest::new("w".parse().unwrap(), vec!["noop".parse().unwrap()]);
+    assert_eq!(engine.claim(&claiming).await.unwrap()[0].id, id);
+    // The client would repeat other writes within this time.
+    bucket.runtime.sleep(Duration::from_millis(450)).await;
+    let names: Vec<_> = (refused.lock().unwrap().iter())
+        .map(|(path, _)| path.clone())
+        .collect();
+    assert_eq!(names, [SIGNAL_KEY, CLAIMS_KEY]);
+    bucket.runtime.pass_seconds(60).await;
+    let refused = refused.lock().unwrap().clone();
+    let mut times: Vec<Duration> = Vec::new();
+    for (path, at) in &refused {
+        if path == SIGNAL_KEY {
+            times.push(*at);
+        }
+    }
+    // The change is announced with later ones, a moment later, and is given up after five announcements.
+    assert_eq!(times.len(), 5, "{refused:?}");
+    assert_eq!(refused.len(), 6, "{refused:?}");
+    for pair in times.windows(2) {
+        let gap = pair[1].saturating_sub(pair[0]);
+        assert!(gap >= Duration::from_millis(500), "{times:?}");
+    }
 }
 
 /// A store whose list of workers never returns after the first.

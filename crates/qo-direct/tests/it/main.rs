@@ -24,6 +24,7 @@ mod ordering;
 mod promotion;
 mod purge;
 mod queue_settings;
+mod repeated_submit;
 mod stores;
 mod urgency;
 mod waking;

@@ -7,6 +7,7 @@ use qo_engine::api::DocumentQuery;
 use qo_remote::wire::{Condition, SettingsBody, SettingsQuery, SettingsResponse, SettingsWritten};
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::{JsonBody, PathParam, QueryParams};
 use crate::response::{ApiError, ApiResult, json};
 use crate::tokens::Caller;
@@ -57,10 +58,18 @@ pub(crate) async fn read(
 pub(crate) async fn change(
     State(app): State<App>,
     PathParam(kind): PathParam<DocumentKind>,
+    author: Author,
     JsonBody(body): JsonBody<SettingsBody>,
 ) -> ApiResult {
     let write = webhook_secrets::keep(app.engine(), body.into_write(kind)?).await?;
+    let id = write.id.clone();
     let written = app.engine().write_document(write).await?;
+    let operation = if written.is_some() {
+        "change settings"
+    } else {
+        "remove settings"
+    };
+    author.log(operation, &id);
     if kind == DocumentKind::Schedules {
         app.queue.ring_schedules();
     }

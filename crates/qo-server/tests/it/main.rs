@@ -23,6 +23,7 @@ mod lists;
 mod lost_responses;
 mod monitoring;
 mod other_sites;
+mod overload;
 mod queue_settings;
 mod reference;
 mod refusals;

@@ -1,14 +1,19 @@
 //! The monitor and each kind of lease entry.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult, ObjectStore, PutOptions, PutPayload, PutResult};
 use qo_core::keys::Key;
 use qo_core::{QueueName, Rejection, Status, Task, TaskId};
-use qo_direct::DirectEngine;
-use qo_direct::LeaseReport;
+use qo_direct::{DirectEngine, LeaseReport, Maintenance, MaintenanceConfig};
 use qo_engine::{Engine, EngineError};
-use qo_fixtures::Bucket;
+use qo_fixtures::{Bucket, LayeredStore, StoreLayer};
+use qo_store::runtime::Runtime;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Operation};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{claim, claim_all, claim_request, complete, status, submit, submit_many};
 use crate::bucket::Engines as _;
@@ -371,4 +376,83 @@ async fn clocks_90_seconds_apart_end_nothing_early() {
             complete(monitor, &again[0]).await;
         }
     }
+}
+
+/// A store with few connections. The reads of tasks hang, except of one, and keep their connections.
+#[derive(Debug)]
+struct FewConnections {
+    objects: Arc<dyn ObjectStore>,
+    connections: Semaphore,
+    own: Path,
+    hanging: Arc<AtomicUsize>,
+}
+
+impl FewConnections {
+    const COUNT: usize = 32;
+
+    async fn connect(&self) -> SemaphorePermit<'_> {
+        self.connections.acquire().await.unwrap()
+    }
+}
+
+#[async_trait::async_trait]
+impl StoreLayer for FewConnections {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.objects.as_ref()
+    }
+
+    async fn put_opts(
+        &self,
+        location: &Path,
+        body: PutPayload,
+        options: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        let _connection = self.connect().await;
+        self.objects.put_opts(location, body, options).await
+    }
+
+    async fn get_opts(
+        &self,
+        location: &Path,
+        options: GetOptions,
+    ) -> object_store::Result<GetResult> {
+        let _connection = self.connect().await;
+        if location.as_ref().starts_with("tasks/") && *location != self.own {
+            self.hanging.fetch_add(1, Ordering::SeqCst);
+            return std::future::pending().await;
+        }
+        self.objects.get_opts(location, options).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_hang_leave_room_for_renewals() {
+    let bucket = Bucket::new();
+    // The worker of many tasks dies.
+    let dead = bucket.engine();
+    submit_many(&dead, 200).await;
+    assert_eq!(claim_all(&dead).await.len(), 200);
+    let own = submit(&dead).await;
+    let hanging = Arc::new(AtomicUsize::new(0));
+    let engine = bucket.engine_on(Arc::new(LayeredStore(FewConnections {
+        objects: bucket.counted(),
+        connections: Semaphore::new(FewConnections::COUNT),
+        own: Path::from(Key::Task(own.id).to_string()),
+        hanging: Arc::clone(&hanging),
+    })));
+    let task = claim(&engine).await;
+    assert_eq!(task.id, own.id);
+    let maintenance = Maintenance::spawn(engine.clone(), MaintenanceConfig::default());
+    let lease = task.lease_id.unwrap();
+    let mut longest = Duration::ZERO;
+    for _ in 0..30 {
+        bucket.runtime.sleep(Duration::from_secs(10)).await;
+        let began = bucket.runtime.monotonic();
+        engine.renew(task.id, lease, None).await.unwrap();
+        longest = longest.max(bucket.runtime.monotonic().saturating_sub(began));
+    }
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    let hung = hanging.load(Ordering::SeqCst);
+    assert!(hung >= 16, "only {hung} checks were hanging");
+    maintenance.stop().await;
 }
