@@ -7,8 +7,8 @@
 //! | the last ones before the snapshot: `kept_entries` of them, or the newest half of `snapshot_bytes` if the log is larger than that | for nodes that are a little behind; entries can have a megabyte each |
 //! | those after a snapshot that is being sent, until the node that receives it has caught up | that node needs them next. Without them it needs another snapshot, and while that one is sent, the log goes on: a node would never catch up with a busy cluster. openraft does not wait for snapshots |
 //!
-//! The second kind is bounded, so that a node that is slow or gone cannot fill the disk of the leader: by [`PATIENCE`] without progress, and by
-//! [`HELD_SHARE`] times `snapshot_bytes`.
+//! The second kind is bounded, so that a node that is slow or gone cannot fill the disk of the leader: by [`PATIENCE`] without progress after
+//! the snapshot has arrived, and by [`HELD_SHARE`] times `snapshot_bytes` in any case.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

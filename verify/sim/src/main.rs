@@ -87,7 +87,7 @@ fn on_cluster(what: What) -> ExitCode {
         }
         What::Many { .. } => {
             eprintln!(
-                "sim: many seeds of a cluster run by `QO_CLUSTER_SEEDS=1000 cargo test -p qo-sim --test it cluster`"
+                "sim: many seeds of a cluster run by `QO_CLUSTER_SEEDS=1000 cargo test -p qo-sim --test it cluster::`"
             );
             ExitCode::from(2)
         }

@@ -279,7 +279,8 @@ fn task_settings(task: &TaskTemplate) -> Vec<(&'static str, String)> {
         ),
         (
             "Timeout",
-            task.timeout_seconds.map(|seconds| millis(seconds * 1_000)),
+            task.timeout_seconds
+                .map(|seconds| millis(seconds.saturating_mul(1_000))),
         ),
         ("Retries", retries),
         ("Delays", delays),

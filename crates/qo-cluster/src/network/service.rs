@@ -106,7 +106,10 @@ impl NodeService {
     }
 
     async fn begin(&self, transfer: u64) -> Result<Bytes, String> {
-        let mut incoming = self.incoming.lock().await;
+        // While the disk is full, an installation waits. Further transfers must not pile up behind it.
+        let Ok(mut incoming) = self.incoming.try_lock() else {
+            return Err("another snapshot is being installed".to_owned());
+        };
         // Its file is used again.
         incoming.receiving = None;
         let rows = Arc::clone(&self.rows);

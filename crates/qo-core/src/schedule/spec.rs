@@ -342,6 +342,15 @@ impl TaskTemplate {
             .as_ref()
             .is_none_or(|input| input.check_depth().is_ok());
         check("the input", is_flat, "nested at most 128 levels deep")?;
+        let is_interoperable = self
+            .input
+            .as_ref()
+            .is_none_or(|input| input.check_interoperable().is_ok());
+        check(
+            "the input",
+            is_interoperable,
+            "JSON that other programs can read: no name twice in an object, no half of a surrogate pair, no number with thousands of digits",
+        )?;
         let priority = self.priority.unwrap_or(0);
         check("priority", priority <= PRIORITY_MAX, "0 to 9")?;
         let timeout = self.timeout_seconds.unwrap_or(1);

@@ -96,11 +96,11 @@ fn another_seed_is_another_run() {
     }
 }
 
-/// `QO_CLUSTER_SEEDS` sets the number of seeds. Of the first six, one has rules, one several groups, and one no faults. Some later
+/// `QO_DETERMINISM_SEEDS` sets the number of seeds. Of the first six, one has rules, one several groups, and one no faults. Some later
 /// ones, such as 51, have two traces: something there depends on random numbers of the operating system.
 #[test]
 fn seeds_of_clusters_have_the_same_traces_twice_in_one_process() {
-    let seeds = std::env::var("QO_CLUSTER_SEEDS").ok();
+    let seeds = std::env::var("QO_DETERMINISM_SEEDS").ok();
     let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(6);
     for seed in 0..seeds {
         let (first, second) = (cluster::run(seed, true), cluster::run(seed, true));

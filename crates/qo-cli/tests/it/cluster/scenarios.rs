@@ -51,13 +51,17 @@ async fn scenario_2_the_leader_crashes_with_pending_submits() {
     let leader = cluster.leader();
     let requests: Vec<_> = (0..SUBMITS).map(|_| task()).collect();
     let acknowledged = Arc::new(AtomicUsize::new(0));
-    let mut submits = tokio::task::JoinSet::new();
-    for request in requests.iter().cloned() {
+    // Ten clients, each with one submit after the other, so that some are pending whenever the leader dies.
+    let mut clients = tokio::task::JoinSet::new();
+    for part in requests.chunks(SUBMITS / 10) {
         let (queue, acknowledged) = (queue.clone(), Arc::clone(&acknowledged));
-        submits.spawn(async move {
-            let (id, submitted) = (request.id, queue.submit(request).await);
-            acknowledged.fetch_add(1, Ordering::SeqCst);
-            (id, submitted)
+        let part = part.to_vec();
+        clients.spawn(async move {
+            for request in part {
+                let (id, submitted) = (request.id, queue.submit(request).await);
+                assert_eq!(Some(submitted.unwrap().task.id), id);
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+            }
         });
     }
     // It dies as soon as it has acknowledged something.
@@ -68,9 +72,8 @@ async fn scenario_2_the_leader_crashes_with_pending_submits() {
     let before = acknowledged.load(Ordering::SeqCst);
     println!("{before} of {SUBMITS} submits were acknowledged before the leader died");
     assert!(before < SUBMITS, "no submit was pending");
-    while let Some(submit) = submits.join_next().await {
-        let (id, submitted) = submit.unwrap();
-        assert_eq!(Some(submitted.unwrap().task.id), id);
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
     }
     let page = queue
         .list(&TaskFilter::default(), None, 1_000)
