@@ -17,7 +17,7 @@ use super::keys::CountKey;
 use super::payload_cleanup::PayloadCleanup;
 use super::port::{RowGroup, RowWriter};
 use super::proof::WriterProof;
-use crate::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
+use crate::journal::{CommitOutcome, GroupChanges, Journal, LookedUp, Lookup};
 use crate::message::{Message, Submit};
 use crate::retention::Retention;
 
