@@ -26,7 +26,7 @@ use qo_core::{DocumentId, PauseTarget, QueueName, Status, Task, TaskId, TaskType
 
 pub(crate) const LIVE: u8 = b'l';
 pub(crate) const INPUT: u8 = b'i';
-pub(super) const ENDED: u8 = b'd';
+pub(crate) const ENDED: u8 = b'd';
 pub(super) const KEY: u8 = b'k';
 pub(super) const COUNT: u8 = b'c';
 pub(super) const INDEXED: u8 = b'x';
@@ -45,7 +45,7 @@ pub(crate) const CLOCK: &[u8] = b"mclock";
 pub(super) const FORMAT: &[u8] = b"mformat";
 
 /// The key of a row by task id.
-pub(super) fn of_task(kind: u8, id: TaskId) -> Bytes {
+pub(crate) fn of_task(kind: u8, id: TaskId) -> Bytes {
     let mut key = BytesMut::with_capacity(17);
     key.put_u8(kind);
     key.put_slice(id.as_uuid().as_bytes());
