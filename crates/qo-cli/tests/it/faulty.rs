@@ -98,9 +98,12 @@ fn kind_of(request: &Request) -> String {
     format!("{} {target} {setting}", request.method)
 }
 
-/// Runs every command while the first request of each kind fails in this way. One failure may never end a command.
-fn every_command_survives(fault: &Fate) {
-    let failed: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+/// The kinds of requests of which one has failed.
+type FailedKinds = Arc<Mutex<BTreeSet<String>>>;
+
+/// A bucket in which the first request of each kind fails in this way, until the kinds are cleared.
+fn each_kind_fails_once(fault: &Fate) -> (FaultyBucket, FailedKinds) {
+    let failed = FailedKinds::default();
     let (seen, fault) = (Arc::clone(&failed), fault.clone());
     let bucket = FaultyBucket::new(move |request| {
         if seen.lock().unwrap().insert(kind_of(request)) {
@@ -109,6 +112,12 @@ fn every_command_survives(fault: &Fate) {
             Fate::Forward
         }
     });
+    (bucket, failed)
+}
+
+/// Runs every command while the first request of each kind fails in this way. One failure may never end a command.
+fn every_command_survives(fault: &Fate) {
+    let (bucket, failed) = each_kind_fails_once(fault);
     let run = |words: &[&str]| {
         failed.lock().unwrap().clear();
         let result = bucket.qo(words);
@@ -131,6 +140,8 @@ fn every_command_survives(fault: &Fate) {
     assert!(task.stdout.contains("\"completed\""), "{task:#?}");
     run(&["wait", id]);
     run(&["history", id]);
+    run(&["logs", id]);
+    run(&["errors"]);
     run(&["replay", id]);
     run(&["run-now", &bucket_delayed(&bucket)]);
     run(&["redrive", id, "--to", "elsewhere"]);
@@ -141,7 +152,44 @@ fn every_command_survives(fault: &Fate) {
     run(&["workers"]);
     run(&["token", "create", "--name", "n", "--scope", "read"]);
     run(&["token", "list"]);
+    change_documents(&run);
+    use_blobs(&bucket, &run);
     run(&["doctor"]);
+}
+
+/// The commands that change the documents of a queue.
+fn change_documents(run: &impl Fn(&[&str]) -> String) {
+    run(&["queue", "set", "mail", "--retries", "8"]);
+    run(&["queue", "show", "mail"]);
+    run(&["queue", "list"]);
+    run(&["limit", "set", "l", "--key", "k", "--concurrent", "1"]);
+    run(&["limit", "show", "l"]);
+    run(&["limit", "list"]);
+    run(&["limit", "remove", "l"]);
+    run(&["schedule", "add", "s", "--cron", "0 0 1 1 *", "--type", "t"]);
+    run(&["schedule", "list"]);
+    run(&["schedule", "show", "s"]);
+    run(&["schedule", "pause", "s"]);
+    run(&["schedule", "resume", "s"]);
+    run(&["schedule", "trigger", "s"]);
+    let (from, to) = ("2024-12-31T00:00:00Z", "2025-01-02T00:00:00Z");
+    run(&["schedule", "backfill", "s", "--from", from, "--to", to]);
+    run(&["schedule", "remove", "s"]);
+    run(&["webhook", "add", "w", "https://example.org/hook"]);
+    run(&["webhook", "list"]);
+    run(&["webhook", "show", "w"]);
+    run(&["webhook", "test", "w"]);
+    run(&["webhook", "remove", "w"]);
+}
+
+fn use_blobs(bucket: &FaultyBucket, run: &impl Fn(&[&str]) -> String) {
+    bucket.workspace.file("data", "some bytes");
+    let address = run(&["blob", "put", "data"]);
+    let address = address.trim();
+    run(&["blob", "list"]);
+    assert_eq!(run(&["blob", "get", address]), "some bytes");
+    run(&["blob", "gc", "--dry-run"]);
+    run(&["blob", "delete", address]);
 }
 
 /// A task that is not due yet.
@@ -158,6 +206,88 @@ fn one_server_error_of_each_kind_ends_no_command() {
 #[test]
 fn one_lost_connection_of_each_kind_ends_no_command() {
     every_command_survives(&Fate::Drop);
+}
+
+/// The URL at which a server says that it serves.
+fn serving_at(server: &mut RunningCommand) -> Option<String> {
+    let mut line = String::new();
+    let mut output = BufReader::new(server.stdout());
+    output.read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1)?;
+    Some(address.split_whitespace().next()?.to_owned())
+}
+
+/// Starts a server on a new bucket while the first request of each kind fails.
+fn a_server_starts_and_stops(engine: &str) {
+    for fault in [
+        Fate::Answer(Response::made_up(500, "InternalError")),
+        Fate::Drop,
+    ] {
+        let (bucket, failed) = each_kind_fails_once(&fault);
+        let store = format!("s3://{}{engine}", bucket.bucket);
+        let words = ["serve", "--listen", "127.0.0.1:0", "--store", &store];
+        let mut server = bucket.start(&words);
+        let serves = serving_at(&mut server).is_some();
+        let kinds = failed.lock().unwrap().clone();
+        if serves {
+            server.signal(Signal::TERM);
+        }
+        let ended = server.end();
+        assert!(serves, "{fault:?} of {kinds:?}: {ended:#?}");
+        assert!(kinds.contains("PUT object "), "{kinds:?}");
+        assert_eq!(ended.code, 0, "{fault:?}: {ended:#?}");
+    }
+}
+
+#[test]
+fn one_failure_of_each_kind_ends_no_server_in_direct_mode() {
+    a_server_starts_and_stops("");
+}
+
+#[test]
+fn one_failure_of_each_kind_ends_no_server_on_one_object() {
+    a_server_starts_and_stops("?engine=json");
+}
+
+#[test]
+fn one_failure_of_each_kind_ends_no_broker() {
+    a_server_starts_and_stops("?engine=slate");
+}
+
+/// What `submit --many` says about three tasks on a bucket whose requests for tasks meet these fates. The requests that only read meet the second.
+fn many_meet(write: Fate, read: Fate) -> (FaultyBucket, CommandResult) {
+    let bucket = FaultyBucket::new(move |request| match request.method.as_str() {
+        _ if !request.path.contains("/tasks/") => Fate::Forward,
+        "PUT" => write.clone(),
+        _ => read.clone(),
+    });
+    // The verdict about the store is there, so nothing needs to be written to trust it.
+    bucket.directly(&["list"]).assert(0);
+    bucket.workspace.file("lines", "1\n2\n3\n");
+    let result = bucket.qo(&["submit", "--type", "t", "--many", "lines"]);
+    (bucket, result)
+}
+
+#[test]
+fn many_tasks_that_the_store_does_not_confirm_are_not_called_failed() {
+    let (bucket, result) = many_meet(Fate::LoseResponse, Fate::Drop);
+    result.assert(5);
+    let expected = "0 tasks submitted, 3 unconfirmed (they may be stored)";
+    assert!(result.stderr.contains(expected), "{result:#?}");
+    // They are stored indeed.
+    let listed = bucket.directly(&["list", "--json"]);
+    let tasks = listed.assert(0).stdout.lines().count();
+    assert_eq!(tasks, 3, "{listed:#?}");
+}
+
+#[test]
+fn many_tasks_that_the_store_refuses_are_called_failed() {
+    let denied = Fate::Answer(Response::made_up(403, "AccessDenied"));
+    let (_, result) = many_meet(denied, Fate::Forward);
+    result.assert(6);
+    let expected = "0 tasks submitted, 3 failed";
+    assert!(result.stderr.contains(expected), "{result:#?}");
+    assert!(!result.stderr.contains("unconfirmed"), "{result:#?}");
 }
 
 #[test]
@@ -321,14 +451,9 @@ fn a_second_signal_ends_a_server_without_its_store(engine: &str, waits_for: &'st
     let store = format!("s3://{}{engine}", bucket.bucket);
     let words = ["serve", "--listen", "127.0.0.1:0", "--store", &store];
     let mut server = bucket.start(&words);
-    let mut output = BufReader::new(server.stdout());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    assert!(line.contains("Serving at"), "{line}");
+    let address = serving_at(&mut server).unwrap();
     hangs.store(true, Ordering::SeqCst);
-    let address = line.split("http://").nth(1).unwrap();
-    let address = address.split_whitespace().next().unwrap();
-    let mut request = TcpStream::connect(address).unwrap();
+    let mut request = TcpStream::connect(&address).unwrap();
     let head = format!("GET /v1/tasks/{TASK} HTTP/1.1\r\nHost: {address}\r\n\r\n");
     request.write_all(head.as_bytes()).unwrap();
     assert!(wait_until(LIMIT, || hung.load(Ordering::SeqCst) > 0));

@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use qo_testkit::wait_until;
 use serde_json::Value;
 
 use crate::workspace::Workspace;
-use std::time::Duration;
 
 /// Time limit for any step on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -22,7 +24,12 @@ struct ServerProcess {
 
 impl ServerProcess {
     fn start(workspace: &Workspace, store: &str) -> Self {
+        Self::start_with(workspace, store, &[])
+    }
+
+    fn start_with(workspace: &Workspace, store: &str, words: &[&str]) -> Self {
         let mut command = workspace.serve(store);
+        command.args(words);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap())
@@ -58,15 +65,32 @@ impl Drop for ServerProcess {
 
 /// Reads a route.
 fn read(url: &str, path: &str) -> String {
-    let authority = url.strip_prefix("http://").unwrap();
-    let mut stream = TcpStream::connect(authority).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    let mut stream = send(url, "GET", path, "Connection: close\r\n", "");
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+/// Sends a request on a new connection.
+fn send(url: &str, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
+    let authority = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(authority).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {authority}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    stream
+}
+
+/// Posts JSON on a new connection, and returns the response.
+fn post(url: &str, path: &str, body: &str) -> String {
+    let headers = "Content-Type: application/json\r\nConnection: close\r\n";
+    let mut response = String::new();
+    send(url, "POST", path, headers, body)
+        .read_to_string(&mut response)
+        .unwrap();
     response
 }
 
@@ -129,6 +153,56 @@ fn as_one_json_object() {
 #[test]
 fn in_broker_mode() {
     a_queue_is_used_through_its_server("?engine=slate");
+}
+
+#[test]
+fn requests_that_wait_are_limited_by_a_flag() {
+    let workspace = Workspace::new();
+    let store = workspace.store();
+    let mut server = ServerProcess::start_with(&workspace, &store, &["--max-waiting", "1"]);
+    let (sender, responses) = mpsc::channel();
+    for worker in ["w1", "w2"] {
+        let (url, sender) = (server.url.clone(), sender.clone());
+        let body = format!(r#"{{"worker_id":"{worker}","wait_ms":30000}}"#);
+        thread::spawn(move || {
+            // The test has failed already if nobody receives it.
+            let _ = sender.send(post(&url, "/v1/claim", &body));
+        });
+    }
+    // One of the two waits, so the other is refused.
+    let refused = responses.recv_timeout(LIMIT).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    assert!(refused.contains(r#""code":"overloaded""#), "{refused}");
+    assert!(refused.contains("retry-after: "), "{refused}");
+    let submitted = post(&server.url, "/v1/tasks", r#"{"task_type":"t"}"#);
+    assert!(submitted.starts_with("HTTP/1.1 201"), "{submitted}");
+    let claimed = responses.recv_timeout(LIMIT).unwrap();
+    assert!(claimed.starts_with("HTTP/1.1 200"), "{claimed}");
+    server.stop();
+}
+
+#[test]
+fn connections_are_limited_by_a_flag() {
+    let workspace = Workspace::new();
+    let store = workspace.store();
+    let mut server = ServerProcess::start_with(&workspace, &store, &["--max-connections", "2"]);
+    let held = [(); 2].map(|()| {
+        let mut connection = send(&server.url, "GET", "/v1/info", "", "");
+        let mut start = [0; 12];
+        connection.read_exact(&mut start).unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+        connection
+    });
+    let refused = read(&server.url, "/v1/info");
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    assert!(refused.contains(r#""code":"overloaded""#), "{refused}");
+    let health = read(&server.url, "/healthz");
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    drop(held);
+    assert!(wait_until(LIMIT, || {
+        read(&server.url, "/v1/info").starts_with("HTTP/1.1 200")
+    }));
+    server.stop();
 }
 
 #[test]

@@ -231,3 +231,41 @@ impl From<ServeError> for Failure {
         Self::new(kind, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use clap::Parser;
+
+    use super::*;
+
+    /// The maximum of connections, of those of one address, and of waiting requests.
+    fn limits(words: &[&str]) -> [usize; 3] {
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            serve: ServeArgs,
+        }
+        let words = std::iter::once("serve").chain(words.iter().copied());
+        let args = Cli::try_parse_from(words).unwrap().serve;
+        let mut config = ServerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        set_limits(&mut config.limits, &args);
+        let limits = config.limits;
+        [
+            limits.connections_max,
+            limits.peer_connections_max,
+            limits.waiting_max,
+        ]
+    }
+
+    #[test]
+    fn the_limits_of_connections_follow_from_the_flags() {
+        assert_eq!(limits(&[]), [1_024, 512, 768]);
+        assert_eq!(limits(&["--max-connections", "40"]), [40, 20, 30]);
+        assert_eq!(limits(&["--max-connections", "1"]), [1, 1, 1]);
+        let peer = ["--max-connections-per-peer", "7"];
+        assert_eq!(limits(&peer), [1_024, 7, 768]);
+        assert_eq!(limits(&["--max-waiting", "9"]), [1_024, 512, 9]);
+    }
+}
