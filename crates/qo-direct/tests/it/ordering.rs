@@ -70,7 +70,7 @@ async fn complete_without_line(bucket: &Bucket) -> Vec<TaskId> {
         ids.push(engine.submit(ordered(None)).await.unwrap().task.id);
     }
     let lost = FaultRule::new(FaultKind::LostRequest, 1.0)
-        .on([Operation::Put])
+        .on([Operation::Create, Operation::Swap])
         .under(["order"]);
     let plan = FaultPlan::none().with(lost);
     let dying = FaultStore::new(bucket.objects(), bucket.runtime.clone(), plan, 1);
