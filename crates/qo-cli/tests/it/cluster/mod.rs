@@ -10,6 +10,7 @@ mod nodes;
 mod operations;
 mod order;
 mod scenarios;
+mod schedules;
 mod strangers;
 mod tokens;
 
