@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use qo::{
-    Error, ErrorKind, IdempotencyScope, Json, OnFailure, Queue, RetryPolicy, TaskFilter, TaskId,
-    Timestamp, When,
+    Error, ErrorKind, IdempotencyScope, Json, KeyHold, OnConflict, OnFailure, Queue, RetryPolicy,
+    TaskFilter, TaskId, Timestamp, TraceParent, When,
 };
 
 async fn queue() -> Queue {
@@ -55,10 +55,33 @@ async fn every_setting_reaches_the_request() {
     assert_eq!(key.window_ms, Some(60_000));
     assert_eq!(request.tags.len(), 2);
 
-    let request = queue.task("x", &()).unwrap().at(at);
-    let request = request.expires_in(Duration::from_secs(1)).build().unwrap();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let parent: TraceParent = parent.parse().unwrap();
+    let request = queue
+        .task("x", &())
+        .unwrap()
+        .at(at)
+        .expires_in(Duration::from_secs(1))
+        .idempotency_key("another key")
+        .idempotency_hold(KeyHold::Waiting)
+        .on_conflict(OnConflict::Postpone)
+        .ordering_key("account 17")
+        .on_failure(OnFailure::Stop)
+        .limit_key("mail-api")
+        .group("acme")
+        .traceparent(parent.clone())
+        .build()
+        .unwrap();
     assert_eq!(request.available, When::At(at));
     assert_eq!(request.expires, Some(When::InMillis(1_000)));
+    assert_eq!(request.uniqueness.hold, KeyHold::Waiting);
+    assert_eq!(request.uniqueness.on_conflict, OnConflict::Postpone);
+    let ordering = request.ordering.unwrap();
+    assert_eq!(ordering.key.as_str(), "account 17");
+    assert_eq!(ordering.on_failure, OnFailure::Stop);
+    assert_eq!(request.limit_key.unwrap().as_str(), "mail-api");
+    assert_eq!(request.fairness_group.unwrap().as_str(), "acme");
+    assert_eq!(request.traceparent, Some(parent));
 }
 
 #[tokio::test]
