@@ -238,6 +238,44 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_ticks_of_a_cron_line_lie_between_its_start_and_its_end() {
+        let all_ticks = |start: &str, end: &str, expected: &[&str]| {
+            let mut spec = ScheduleSpec::cron("*/20 * * * * *", template());
+            spec.start = Some(time(start));
+            spec.end = Some(time(end));
+            let ticks = spec.ticks().unwrap();
+            let (after, until) = ("2020-01-01T00:00:00Z", "2030-01-01T00:00:00Z");
+            assert_ticks(&ticks, after, until, expected);
+        };
+        // A tick at the start and one at the end belong to it.
+        all_ticks(
+            "2026-01-01T00:00:20Z",
+            "2026-01-01T00:01:00Z",
+            &[
+                "2026-01-01T00:00:20",
+                "2026-01-01T00:00:40",
+                "2026-01-01T00:01:00",
+            ],
+        );
+        // One that is a millisecond outside does not.
+        let (start, end) = ("2026-01-01T00:00:20.001Z", "2026-01-01T00:00:59.999Z");
+        all_ticks(start, end, &["2026-01-01T00:00:40"]);
+    }
+
+    #[test]
+    fn listed_times_before_the_start_and_after_the_end_are_left_out() {
+        let times = [1, 2, 3, 4, 5].map(|day| time(&format!("2026-01-0{day}T00:00:00Z")));
+        let mut spec = ScheduleSpec::at(times.to_vec(), template());
+        spec.start = Some(times[1]);
+        spec.end = Some(times[3]);
+        let all = |spec: &ScheduleSpec| spec.ticks().unwrap().between(Timestamp::MIN, times[4], 9);
+        assert_eq!(all(&spec), times[1..=3]);
+        spec.start = Some(times[1].plus_millis(1));
+        spec.end = Some(times[3].minus_millis(1));
+        assert_eq!(all(&spec), [times[2]]);
+    }
+
     /// On 4 November 2018 the clocks of São Paulo went from 00:00 to 01:00, which was 03:00 UTC.
     #[test]
     fn a_midnight_that_is_skipped() {

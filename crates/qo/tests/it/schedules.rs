@@ -380,6 +380,67 @@ async fn overlap_policies_look_at_unfinished_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn jitter_spreads_the_due_times_after_each_tick() {
+    const COUNT: usize = 20;
+    const JITTER_MS: u64 = 30 * SECOND;
+    for kind in KINDS {
+        let bucket = Bucket::new();
+        let queue = process(&bucket, bucket.objects(), kind).await;
+        let mut spec = every(60);
+        spec.jitter_ms = JITTER_MS;
+        let rule = spec.ticks().unwrap();
+        let added = queue.schedules().add(NAME, spec).await.unwrap();
+        let before_first = added.next.unwrap().minus_millis(1);
+        let ticks = rule.between(before_first, Timestamp::MAX, COUNT);
+        let until = ticks[COUNT - 1].plus_millis(10 * SECOND);
+        drive(&mut ScheduleDriver::new(queue.clone()), &bucket, until).await;
+        let tasks = tasks(&queue).await;
+        let fired: Vec<Timestamp> = tasks.iter().map(tick_of).collect();
+        assert_eq!(fired, ticks, "{kind:?}");
+        let mut delays = Vec::new();
+        for task in &tasks {
+            let (tick, due) = (tick_of(task), task.available_at);
+            let latest = tick.plus_millis(JITTER_MS);
+            assert!((tick..=latest).contains(&due), "{kind:?}: {tick} to {due}");
+            delays.push(due.since(tick));
+        }
+        // Firing takes less than this, so the jitter delays some, and it delays each task by another time.
+        let late = Duration::from_secs(5);
+        assert!(delays.iter().any(|delay| *delay > late), "{delays:?}");
+        delays.sort_unstable();
+        delays.dedup();
+        assert!(delays.len() > COUNT / 2, "{kind:?}: {delays:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_task_is_for_a_tick_before_the_start_or_after_the_end() {
+    let bucket = Bucket::new();
+    let queue = process(&bucket, bucket.objects(), Kind::Direct).await;
+    // A whole minute, at which the cron line has a tick.
+    let minute_ms = (bucket.now().minute() + 2) * 60 * SECOND;
+    let at = |seconds: u64| Timestamp::MIN.plus_millis(minute_ms + seconds * SECOND);
+    let cron = ScheduleSpec::cron("*/20 * * * * *", template());
+    let listed = ScheduleSpec::at([0, 20, 40, 60, 80].map(at).to_vec(), template());
+    for (name, mut spec) in [("cron", cron), ("listed", listed)] {
+        spec.start = Some(at(20));
+        spec.end = Some(at(60));
+        queue.schedules().add(name, spec).await.unwrap();
+    }
+    let mut driver = ScheduleDriver::new(queue.clone());
+    drive(&mut driver, &bucket, at(120)).await;
+    let tasks = tasks(&queue).await;
+    for name in ["cron", "listed"] {
+        let tag = format!("schedule:{name}");
+        let own = |task: &&Task| task.tags.iter().any(|known| known.as_str() == tag);
+        let fired: Vec<Timestamp> = tasks.iter().filter(own).map(tick_of).collect();
+        assert_eq!(fired, [at(20), at(40), at(60)], "{name}");
+        let info = queue.schedules().get(name).await.unwrap();
+        assert_eq!((info.next, info.missed), (None, 0), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backfill_submits_each_tick_of_the_range_once() {
     let bucket = Bucket::new();
     let queue = process(&bucket, bucket.objects(), Kind::Direct).await;
