@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::workspace::Workspace;
 
 #[test]
@@ -120,6 +122,96 @@ fn tasks_keep_the_ordering_key_and_the_retry_delays_of_their_schedule() {
     let json = workspace.qo(&["schedule", "show", "books", "--json"]);
     let json = json.assert(0).json("schedule");
     assert_eq!(json["spec"]["task"]["ordering_key"], "account-17");
+}
+
+/// Adds a schedule. `add` and `show` return its definition and its next run.
+fn expect_definition(options: &[&str], spec: &Value, next: &str) {
+    let workspace = Workspace::new();
+    let add = ["schedule", "add", "nightly", "--json"];
+    let add: Vec<&str> = add.iter().chain(options).copied().collect();
+    for command in [&add[..], &["schedule", "show", "nightly", "--json"]] {
+        let info = workspace.qo(command).assert(0).json("schedule");
+        assert_eq!(info["spec"], *spec, "{command:?}");
+        assert_eq!(info["next"], next, "{command:?}");
+    }
+}
+
+#[test]
+fn every_option_is_stored_in_the_definition() {
+    let options = [
+        "--cron=0 30 2 * * MON-FRI",
+        "--time-zone=Europe/Berlin",
+        "--type=report",
+        "--input={\"n\": 1.5}",
+        "--queue=imports",
+        "--priority=3",
+        "--expires-in=1h",
+        "--timeout=90s",
+        "--retries=7",
+        "--tag=red",
+        "--tag=round",
+        "--ordering-key=account-17",
+        "--on-failure=stop",
+        "--limit-key=mail-api",
+        "--group=acme",
+        "--overlap=buffer-one",
+        "--catch-up=2h",
+        "--jitter=5m",
+        "--start=2090-01-01T12:00:00Z",
+        "--end=2099-01-01",
+        "--retry-initial=10s",
+        "--retry-max=5m",
+        "--retry-multiplier=3",
+        "--retry-jitter=0.5",
+    ];
+    let spec = json!({
+        "cron": "0 30 2 * * MON-FRI",
+        "time_zone": "Europe/Berlin",
+        "start": "2090-01-01T12:00:00.000Z",
+        "end": "2099-01-01T00:00:00.000Z",
+        "overlap": "buffer_one",
+        "catch_up_ms": 7_200_000,
+        "jitter_ms": 300_000,
+        "task": {
+            "task_type": "report",
+            "input": { "n": 1.5 },
+            "queue": "imports",
+            "priority": 3,
+            "timeout_seconds": 90,
+            "max_retries": 7,
+            "retry_policy": {
+                "initial_interval_ms": 10_000,
+                "max_interval_ms": 300_000,
+                "multiplier": 3.0,
+                "jitter_percent": 0.5,
+            },
+            "expires_in_ms": 3_600_000,
+            "tags": ["red", "round"],
+            "ordering_key": "account-17",
+            "ordering_on_failure": "stop",
+            "limit_key": "mail-api",
+            "fairness_group": "acme",
+        },
+    });
+    // The first of January is a Sunday.
+    expect_definition(&options, &spec, "2090-01-02T01:30:00.000Z");
+}
+
+#[test]
+fn a_list_of_times_is_stored_in_the_definition() {
+    let options = [
+        "--at=2099-02-01T00:00:00Z",
+        "--at=2099-01-01T00:00:00Z",
+        "--type=announce",
+        "--overlap=cancel-running",
+    ];
+    let spec = json!({
+        "at": ["2099-02-01T00:00:00.000Z", "2099-01-01T00:00:00.000Z"],
+        "overlap": "cancel_running",
+        "catch_up_ms": 3_600_000,
+        "task": { "task_type": "announce" },
+    });
+    expect_definition(&options, &spec, "2099-01-01T00:00:00.000Z");
 }
 
 #[test]
