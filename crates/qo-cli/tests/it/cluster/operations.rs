@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use qo::{ClaimRequest, TaskFilter};
+use qo::{ClaimRequest, Failure, FailureKind, LeaseId, Queue, TaskFilter, TaskId};
 use serde_json::Value;
 
 use super::nodes::{Cluster, get};
@@ -77,6 +77,79 @@ async fn status_and_log_have_the_documented_form() {
     assert!(error.contains("node 9 is not a member"), "{error}");
     let not_a_cluster = cluster.cli.run(["cluster", "status"]);
     assert_eq!(not_a_cluster.status.code(), Some(2));
+}
+
+/// The names of the commands that changed a task, oldest first.
+fn commands_of(entries: &[Value], id: TaskId) -> Vec<&str> {
+    let id = id.to_string();
+    let commands = entries
+        .iter()
+        .flat_map(|entry| entry["commands"].as_array().unwrap());
+    let of_task = commands.filter(|command| command["task"] == id);
+    let names = of_task.map(|command| command["name"].as_str().unwrap());
+    names.collect()
+}
+
+/// Submits a task and claims it. It must be the only one that waits.
+async fn submit_and_claim(queue: &Queue, lease_ms: u64) -> (TaskId, LeaseId) {
+    let id = queue.submit(task()).await.unwrap().task.id;
+    (id, claim(queue, id, lease_ms).await)
+}
+
+/// Claims a task as soon as it is due.
+async fn claim(queue: &Queue, id: TaskId, lease_ms: u64) -> LeaseId {
+    let claim = ClaimRequest {
+        wait_ms: 30_000,
+        lease_ms: Some(lease_ms),
+        ..ClaimRequest::new("w".parse().unwrap(), vec!["work".parse().unwrap()])
+    };
+    let claimed = queue.claim(&claim).await.unwrap();
+    assert_eq!(claimed[0].id, id);
+    claimed[0].lease_id.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_names_what_happens_to_attempts() {
+    const LONG_MS: u64 = 600_000;
+    let cluster = Cluster::start();
+    let queue = cluster.queue().await;
+
+    let (failed, lease) = submit_and_claim(&queue, LONG_MS).await;
+    let failure = Failure {
+        kind: FailureKind::Permanent,
+        error: "no such account".into(),
+    };
+    queue.fail(failed, lease, failure).await.unwrap();
+
+    let (renewed, lease) = submit_and_claim(&queue, LONG_MS).await;
+    queue.renew(renewed, lease, Some(LONG_MS)).await.unwrap();
+    queue.complete(renewed, lease, None).await.unwrap();
+
+    let (released, lease) = submit_and_claim(&queue, LONG_MS).await;
+    queue.release(released, lease).await.unwrap();
+    let lease = claim(&queue, released, LONG_MS).await;
+    queue.complete(released, lease, None).await.unwrap();
+
+    // Nobody asks for the end of this lease.
+    let (expired, _) = submit_and_claim(&queue, 1_000).await;
+    let lease = claim(&queue, expired, LONG_MS).await;
+    queue.complete(expired, lease, None).await.unwrap();
+
+    let url = cluster.url();
+    let json = ["cluster", "log", "--limit=1000", "--json", "--store", &url];
+    let entries = lines(&cluster.cli.ok(json));
+    for entry in &entries {
+        schema::check("cluster-log-entry", entry);
+    }
+    for (id, rest) in [
+        (failed, &["FAIL"][..]),
+        (renewed, &["RENEW", "COMPLETE"]),
+        (released, &["RELEASE", "CLAIM", "COMPLETE"]),
+        (expired, &["EXPIRE", "CLAIM", "COMPLETE"]),
+    ] {
+        let expected = [&["ENQUEUE", "CLAIM"][..], rest].concat();
+        assert_eq!(commands_of(&entries, id), expected, "{id}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
