@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use object_store::path::Path;
-use object_store::{ObjectStore, PutOptions, PutPayload, PutResult};
+use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use qo::{BrokerEngine, JsonConfig};
 use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::client::ClientConfig;
@@ -27,15 +27,10 @@ impl StoreLayer for Gate {
         self.objects.as_ref()
     }
 
-    async fn put_opts(
-        &self,
-        location: &Path,
-        body: PutPayload,
-        options: PutOptions,
-    ) -> object_store::Result<PutResult> {
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let mut is_open = self.is_open.clone();
         is_open.wait_for(|is_open| *is_open).await.unwrap();
-        self.objects.put_opts(location, body, options).await
+        self.objects.put_opts(path, body, opts).await
     }
 }
 
