@@ -12,7 +12,8 @@
 //! 7. of the tasks with one ordering key, one runs at a time, in the order in which they joined the line;
 //! 8. a queue never accepts more waiting tasks than its settings allow, and no task is claimed that has waited longer;
 //! 9. under each limit, no more tasks run or start than it allows, and every task that has room runs;
-//! 10. groups take turns: the oldest task of a group that has turns left in the round is served.
+//! 10. groups take turns: the oldest task of a group that has turns left in the round is served;
+//! 11. a task holds its key as long as it says, and a submit that finds the key held changes a task that has not started as it asks for.
 
 mod reference;
 mod run;

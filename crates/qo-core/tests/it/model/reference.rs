@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use qo_core::Status;
+use qo_core::task::{KeyHold, OnConflict};
 
 /// A task of the model. Ids, leases and times are small numbers.
 #[derive(Debug, Clone)]
@@ -13,6 +14,8 @@ pub(crate) struct ModelTask {
     pub(crate) priority: u8,
     pub(crate) key: Option<usize>,
     pub(crate) key_until: Option<i64>,
+    pub(crate) hold: KeyHold,
+    pub(crate) input: u8,
     /// The queue of its submit, in which its key holds.
     pub(crate) home: usize,
     pub(crate) status: Status,
@@ -89,21 +92,24 @@ impl Model {
     }
 
     /// Returns the id of the resulting task, and whether it existed before; `None` if the queue is full.
-    pub(crate) fn submit(&mut self, mut new: ModelTask, now: i64) -> Option<(u64, bool)> {
+    pub(crate) fn submit(
+        &mut self,
+        mut new: ModelTask,
+        on_conflict: OnConflict,
+        now: i64,
+    ) -> Option<(u64, bool)> {
         if self.tasks.iter().any(|task| task.id == new.id) {
             return Some((new.id, true));
         }
         // A key belongs to the task that was submitted with it last.
         let same_key =
             |task: &&ModelTask| new.key.is_some() && task.key == new.key && task.home == new.home;
-        let holder = self
-            .tasks
-            .iter()
-            .filter(same_key)
-            .max_by_key(|task| task.order);
-        if let Some(holder) =
-            holder.filter(|holder| holder.key_until.is_none_or(|until| now < until))
+        let last = self.tasks.iter().filter(same_key);
+        let last = last.max_by_key(|task| task.order).map(|task| task.id);
+        if let Some(holder) = last.and_then(|id| self.task(id))
+            && holder.holds_key(now)
         {
+            holder.amend(&new, on_conflict, now);
             return Some((holder.id, true));
         }
         let waits = |task: &&ModelTask| task.queue == new.queue && task.status == Status::Pending;
@@ -293,6 +299,37 @@ impl ModelTask {
         self.max_wait = None;
         self.retries = 0;
         self.explained += 1;
+    }
+
+    /// Whether the task, which was submitted with its key last, still holds it.
+    fn holds_key(&self, now: i64) -> bool {
+        let holds = match self.hold {
+            KeyHold::Kept => true,
+            KeyHold::Unfinished => !self.status.is_terminal() && !self.is_overdue(now),
+            KeyHold::Waiting => self.has_not_started() && !self.is_overdue(now),
+        };
+        holds && self.key_until.is_none_or(|until| now < until)
+    }
+
+    fn has_not_started(&self) -> bool {
+        self.status == Status::Pending && self.attempt == 0
+    }
+
+    fn is_overdue(&self, now: i64) -> bool {
+        self.status == Status::Pending && self.overdue(now).is_some()
+    }
+
+    /// Changes the task that holds a key as a submit with that key asks for.
+    fn amend(&mut self, new: &Self, on_conflict: OnConflict, now: i64) {
+        if !self.has_not_started() || self.home != self.queue {
+            return;
+        }
+        if on_conflict.replaces() {
+            self.input = new.input;
+        }
+        if on_conflict.postpones() && !self.is_overdue(now) {
+            self.available_at = self.available_at.max(new.available_at);
+        }
     }
 
     pub(crate) fn stops_line(&self) -> bool {

@@ -6,9 +6,9 @@ mod promises;
 use std::collections::BTreeSet;
 
 use qo_core::queue_state::{Changes, Claim, CommandOutcome, Request, StateCommand};
-use qo_core::task::{IdempotencyScope, OnFailure, OrderingRule};
+use qo_core::task::{IdempotencyScope, KeyHold, OnConflict, OnFailure, OrderingRule, Uniqueness};
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
-use qo_core::{Action, Jitter, QueueState, Rejection, Status, Submission, Task, TaskId};
+use qo_core::{Action, Jitter, Payload, QueueState, Rejection, Status, Submission, Task, TaskId};
 
 use super::Step;
 use super::reference::{Model, ModelTask};
@@ -18,6 +18,11 @@ const QUEUES: [&str; 2] = ["default", "bulk"];
 const TYPES: [&str; 2] = ["send_email", "resize"];
 const IDS: u64 = 12;
 const LEASE_MS: u64 = 60_000;
+
+/// The input that a submit has.
+fn input_of(number: u8) -> Payload {
+    json(&format!("[{number}]"))
+}
 
 pub(crate) struct ModelRun {
     state: QueueState,
@@ -128,6 +133,10 @@ impl ModelRun {
         let expires_at = b.is_multiple_of(7).then_some(available_at + 3_000);
         let key = a.is_multiple_of(5).then_some(usize::from(b) % 3);
         let key_until = b.is_multiple_of(2).then_some(self.now + 10_000);
+        let hold = KeyHold::ALL[usize::from(a / 5) % 3];
+        // Only a submit with a due time in the future can postpone a task.
+        let choices = if available_at > self.now { 4 } else { 2 };
+        let on_conflict = OnConflict::ALL[usize::from(b / 3) % choices];
         let named_retries = (!b.is_multiple_of(11)).then_some(u32::from(b % 3));
         let settings = self.model.settings[queue];
         let max_retries = named_retries.or(settings.retries).unwrap_or(3);
@@ -148,6 +157,7 @@ impl ModelRun {
                 scope: IdempotencyScope::default(),
                 until: key_until.map(at),
             }),
+            uniqueness: key.map_or_else(Uniqueness::default, |_| Uniqueness { hold, on_conflict }),
             ordering: ordering_key.map(|key| OrderingRule {
                 key: format!("line-{key}").parse().unwrap(),
                 on_failure: if stops_on_failure {
@@ -158,6 +168,7 @@ impl ModelRun {
             }),
             limit_key: limit_key.map(|key| format!("account-{key}").parse().unwrap()),
             fairness_group: group.map(|group| format!("tenant-{group}").parse().unwrap()),
+            input: input_of(a),
             ..submission(number)
         };
         new.retry_policy.jitter_percent = 0.0;
@@ -169,6 +180,8 @@ impl ModelRun {
                 priority,
                 key,
                 key_until: key_until.filter(|_| key.is_some()),
+                hold,
+                input: a,
                 home: queue,
                 status: Status::Pending,
                 before_archive: Status::Failed,
@@ -189,6 +202,7 @@ impl ModelRun {
                 limit_key,
                 group,
             },
+            on_conflict,
             self.now,
         );
         let (outcome, _) = self.apply(Request::Submit(Box::new(new)));

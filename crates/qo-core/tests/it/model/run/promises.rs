@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use qo_core::task::KeyHold;
 use qo_core::{Action, Status, Task};
 
-use super::{IDS, ModelRun, QUEUES};
+use super::{IDS, ModelRun, QUEUES, input_of};
 use crate::support::{at, id, lease};
 
 impl ModelRun {
@@ -55,6 +56,9 @@ impl ModelRun {
                     expected.id, task.available_at
                 ));
             }
+            if task.input() != input_of(expected.input) {
+                return Err(format!("task {} has another input", expected.id));
+            }
             // Promise 3: no two attempts share a lease, and an attempt has one exactly while it runs.
             if running != task.lease_id.is_some()
                 || task.lease_id.is_some_and(|lease| !leases.insert(lease))
@@ -102,7 +106,8 @@ impl ModelRun {
     /// consistent.
     pub(crate) fn drain(&mut self) -> Result<(), String> {
         self.state.check_consistency()?;
-        // Promise 2: among the holders of one key, at most one is within its validity.
+        // Promise 2: among the holders of one key, at most one is within its validity. A task that holds its key for a part of its life may be
+        // replayed after another one has taken the key; to whom it belongs then shows in the outcomes of submits.
         for queue in QUEUES {
             for key in 0..3 {
                 let name = format!("key-{key}");
@@ -112,6 +117,7 @@ impl ModelRun {
                             .idempotency_key
                             .as_ref()
                             .is_some_and(|key| key.as_str() == name)
+                        && task.idempotency_hold == KeyHold::Kept
                         && task.key_holds(at(self.now))
                 });
                 if holding.count() > 1 {
