@@ -12,7 +12,12 @@ const stage = useSources('find', { versioned: false, store: 'memory:?engine=slat
 const { SOURCES } = stage;
 
 async function fill({ server }) {
-  await server.submit(Array.from({ length: 60 }, (_, index) => ({ task_type: index % 2 === 0 ? 'charge' : 'notify', queue: 'failing', max_retries: 0, input: { order: index } })));
+  const tasks = Array.from({ length: 60 }, (_, index) => ({ task_type: index % 2 === 0 ? 'charge' : 'notify', queue: 'failing', max_retries: 0, input: { order: index } }));
+  await server.submit(tasks.slice(0, 30));
+  // The second half is submitted at another time than the first, for the searches for times.
+  const firstHalfAt = Date.now();
+  await until('the clock goes on', () => Date.now() > firstHalfAt);
+  await server.submit(tasks.slice(30));
   await server.work(60, (task) => ({ fail: { error: task.task_type === 'charge' ? `card ${task.input.order} declined after ${task.input.order * 7} ms` : 'connection refused', kind: 'permanent' } }), { queues: ['failing'] });
 }
 const inDialog = (page, name) => page.locator('dialog footer').getByRole('button', { name }).click();
@@ -41,6 +46,23 @@ for (const [name, open] of Object.entries(SOURCES)) {
     await sees(`type:${one.slice(0, 5)}* -status:completed,pending,cancelled,archived,running`, (task) => task.task_type === one && task.status === 'failed');
     await sees(`status:failed -queue:nothing -type:${two} since:3000d until:0s`, (task) => task.status === 'failed' && task.task_type !== two);
     await shows(page, `Failed tasks not of type ${two} not in queue nothing submitted since`, '.selection');
+    // Times that exclude some of the tasks: that of one in the middle, which is not before its own time.
+    const timeOf = (task) => Date.parse(task.created_at);
+    const failed = (await list()).filter((task) => task.status === 'failed').sort((a, b) => timeOf(a) - timeOf(b));
+    const { created_at: middle } = failed[failed.length / 2 | 0];
+    const isBefore = (task) => timeOf(task) < Date.parse(middle);
+    await sees(`status:failed -tag:none until:${middle}`, (task) => task.status === 'failed' && isBefore(task));
+    await shows(page, `submitted before ${new Date(middle).toISOString()}`, '.selection');
+    await sees(`status:failed -tag:none since:${middle}`, (task) => task.status === 'failed' && !isBefore(task));
+    await sees(`type:${one} status:failed until:${middle} or type:${two} status:failed since:${middle}`, (task) => task.status === 'failed' && ((task.task_type === one && isBefore(task)) || (task.task_type === two && !isBefore(task))));
+    if (name === 'bucket') {
+      // Minutes are between these tasks, so it does not matter how long the searches take.
+      const [older, younger] = failed.slice(failed.length / 2 - 1).map(timeOf);
+      assert.ok(younger - older > 60_000, 'there is time between the tasks');
+      const age = `${Math.round((Date.now() - (older + younger) / 2) / 1000)}s`;
+      await sees(`status:failed since:${age}`, (task) => task.status === 'failed' && timeOf(task) >= younger);
+      await sees(`status:failed until:${age}`, (task) => task.status === 'failed' && timeOf(task) <= older);
+    }
     for (const wrong of ['type:a or', 'or', 'type:a status:failed or type:b']) {
       await page.locator('#search').fill(wrong);
       await page.locator('#search').press('Enter');

@@ -9,7 +9,11 @@ import { useSources } from '../support/sources.js';
 const TASKS = 450;
 const stage = useSources('safety', {
   versioned: false, store: 'memory:?engine=slate',
-  fill: ({ server }) => server.submit(Array.from({ length: TASKS }, (_, index) => ({ task_type: index % 3 === 0 ? 'keep_me' : 'cancel_me', queue: 'waiting' }))),
+  async fill({ server }) {
+    await server.submit([{ task_type: 'fail_me', queue: 'failing', max_retries: 0 }]);
+    await server.work(1, () => ({ fail: { error: 'no luck', kind: 'permanent' } }), { queues: ['failing'] });
+    await server.submit(Array.from({ length: TASKS }, (_, index) => ({ task_type: index % 3 === 0 ? 'keep_me' : 'cancel_me', queue: 'waiting' })));
+  },
 });
 const { SOURCES } = stage;
 const pending = async () => (await stage.server.api('GET', '/v1/stats')).queues.waiting.statuses.pending;
@@ -21,7 +25,7 @@ for (const [name, open] of Object.entries(SOURCES)) {
     const page = await open('tasks');
     await page.locator('.tasks-table tbody tr').first().waitFor();
     await page.locator('.selection button').first().waitFor();
-    for (const [search, why] of [
+    const misspelt = [
       ['tpye:oops', 'Unknown qualifier tpye:'],
       ['oops', 'oops is not a prefix of an id'],
       ['-text:timeout', 'a search can exclude only type:'],
@@ -30,7 +34,8 @@ for (const [name, open] of Object.entries(SOURCES)) {
       ['type:a type:b', 'type: is given twice'],
       ['status:failed status:due', 'status: is given twice'],
       ['tag:"open', 'quotation mark'],
-    ]) {
+    ];
+    for (const [search, why] of misspelt) {
       await page.locator('#search').fill(search);
       await page.locator('#search').press('Enter');
       await shows(page, why, '.problem');
@@ -40,6 +45,16 @@ for (const [name, open] of Object.entries(SOURCES)) {
     await page.locator('#search').fill('');
     await page.locator('#search').press('Enter');
     await page.locator('.selection button').first().waitFor();
+    await visit(page, '#/errors');
+    await page.locator('.group').getByRole('button', { name: 'Archive…' }).first().waitFor();
+    for (const [search, why] of misspelt) {
+      await visit(page, `#/errors?q=${encodeURIComponent(search)}`);
+      await shows(page, why, 'main.errors .problem');
+      // The page is loaded, so groups would be there.
+      await page.locator('button[aria-label=Refresh]:not(.busy)').waitFor();
+      assert.equal(await page.locator('.group, .group-actions').count(), 0, `${search} shows groups`);
+      assert.equal(await page.getByRole('button', { name: /…$/ }).count(), 0, `${search} offers actions`);
+    }
     await closePage(page);
   });
 }
@@ -73,8 +88,16 @@ test('the dialog restates the search, wants the number typed, and Enter goes bac
   await closePage(page);
 });
 
-test('more than a hundred tasks in a bucket want the number typed', async () => {
-  const completed = stage.tasks.filter((task) => task.status === 'completed').length;
+/** How many of some tasks of the bucket have each status now. */
+async function storedStatuses(tasks) {
+  const many = {};
+  for (const { status } of await Promise.all(tasks.map(({ id }) => stage.stored(id)))) many[status] = (many[status] ?? 0) + 1;
+  return many;
+}
+
+test('more than a hundred tasks in a bucket want the number typed, and can be stopped', async () => {
+  const ended = stage.tasks.filter((task) => task.status === 'completed');
+  const completed = ended.length;
   assert.ok(completed > 100);
   const page = await SOURCES.bucket('tasks?tab=completed');
   await page.getByRole('button', { name: 'Archive all…' }).click();
@@ -86,6 +109,51 @@ test('more than a hundred tasks in a bucket want the number typed', async () => 
   await noDialog(page);
   const first = stage.task({ status: 'completed' });
   assert.equal((await stage.stored(first.id)).status, 'completed');
+  const before = await storedStatuses(stage.tasks);
+  await page.getByRole('button', { name: 'Archive all…' }).click();
+  await page.locator('dialog input[name=count]').fill(String(completed - 1));
+  assert.ok(await proceed(page).isDisabled(), 'a wrong number is not enough');
+  await page.locator('dialog input[name=count]').fill(String(completed));
+  await proceed(page).click();
+  await shows(page, `Archived ${completed} tasks.`, 'dialog');
+  assert.deepEqual(await storedStatuses(ended), { archived: completed });
+  const { completed: none, ...others } = await storedStatuses(stage.tasks);
+  assert.equal(none, undefined);
+  assert.deepEqual({ ...others, completed, archived: others.archived - completed }, before, 'no other task was changed');
+  await page.locator('dialog footer').getByRole('button', { name: 'Close' }).click();
+
+  const { archived } = others;
+  await visit(page, '#/tasks?tab=archived');
+  await page.getByRole('button', { name: 'Unarchive all…' }).click();
+  await page.locator('dialog input[name=count]').fill(String(archived));
+  // The store gets that many changes, and those after them only once the page was told to stop.
+  const WRITTEN = 40;
+  let sent = 0;
+  let release;
+  const released = new Promise((resolve) => { release = resolve; });
+  const records = /\/tasks\/[0-9a-f]\/[^/]+\.json$/;
+  await page.route(records, async (route) => {
+    if (route.request().method() === 'PUT') {
+      sent += 1;
+      if (sent > WRITTEN) await released;
+    }
+    await route.continue();
+  });
+  await proceed(page).click();
+  await shows(page, `${WRITTEN} of ${archived}`, 'dialog');
+  await until('a change is held', () => sent > WRITTEN);
+  await page.locator('dialog footer').getByRole('button', { name: 'Stop' }).click();
+  await noDialog(page);
+  release();
+  // The report is shown for some seconds only.
+  const report = await page.locator('#toasts .toast').filter({ hasText: 'not processed' }).innerText();
+  await page.unroute(records);
+  assert.match(report, /^Restored \d+ tasks; \d+ not processed$/);
+  const [done, left] = report.match(/\d+/g).map(Number);
+  assert.equal(done + left, archived, 'the report covers every task');
+  assert.ok(done > WRITTEN && left > archived / 2, `only changes under way were finished: ${done} done, ${left} left`);
+  const after = await storedStatuses(stage.tasks);
+  assert.equal(after.archived, left, 'the report tells what is stored');
   await closePage(page);
 });
 

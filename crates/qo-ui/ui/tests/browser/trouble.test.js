@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, quiet, screenshot, shows, visit } from '../support/browser.js';
+import { checkAccess, closePage, openDashboard, quiet, screenshot, shows, until, visit } from '../support/browser.js';
 import { useSources } from '../support/sources.js';
 import { serveFromOtherOrigin, uniqueName } from '../support/stage.js';
 
@@ -33,6 +33,40 @@ test('without credentials the page shows the form with its own bucket', async ()
   await page.locator('.tasks-table tbody tr').first().waitFor();
   assert.match(await page.evaluate(() => location.hash), /tab=failed/, 'it opens the page of the link');
   await context.close();
+});
+
+test('a reload asks for the credentials again and returns to the same page; nothing is stored', async () => {
+  const page = await openDashboard(stage, { go: 'tasks?tab=failed&q=type:charge_card' });
+  const ids = async () => (await page.locator('.id-cell').allInnerTexts()).sort();
+  const expected = stage.tasks.filter((task) => task.status === 'failed' && task.task_type === 'charge_card').map(({ id }) => id).sort();
+  const showsAll = () => until('the tasks are shown', async () => JSON.stringify(await ids()) === JSON.stringify(expected));
+  assert.ok(expected.length > 0);
+  await showsAll();
+  const address = await page.evaluate(() => location.href);
+  assert.ok(address.endsWith('#/tasks?tab=failed&q=type:charge_card'), address);
+  // Something is kept, so the keys could be too.
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  const keptNow = () => page.evaluate(async () => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, history.state, await indexedDB.databases(), await caches.keys()]));
+  const showsNoKeys = async () => {
+    const kept = await keptNow();
+    assert.match(kept, /refreshSeconds/);
+    for (const key of [stage.s3.accessKey, stage.s3.secretKey]) assert.ok(!kept.includes(key), 'the keys are in memory only');
+  };
+  await showsNoKeys();
+  await page.reload();
+  await shows(page, 'The page was reloaded, so its credentials are gone', '.notice');
+  assert.equal(await page.evaluate(() => location.href), address);
+  assert.equal(await page.locator('.tasks-table').count(), 0);
+  assert.equal(await page.locator('input[name=bucket]').inputValue(), stage.bucket);
+  for (const name of ['accessKeyId', 'secretAccessKey']) assert.equal(await page.locator(`input[name=${name}]`).inputValue(), '', name);
+  await showsNoKeys();
+  await page.locator('input[name=accessKeyId]').fill(stage.s3.accessKey);
+  await page.locator('input[name=secretAccessKey]').fill(stage.s3.secretKey);
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await showsAll();
+  assert.equal(await page.evaluate(() => location.href), address);
+  await showsNoKeys();
+  await closePage(page);
 });
 
 test('wrong credentials', async () => {
