@@ -29,6 +29,9 @@ use qo_store::runtime::RuntimeExt;
 use super::change::{encode_task, in_doubt};
 use super::{DirectEngine, StoredTask};
 
+/// How often to create a task whose id is taken by one that is purged at the same moment.
+const CREATE_TRIES_MAX: usize = 3;
+
 /// The error of a submit whose id was taken by a task that has been purged since. It may have been the task of this very submit.
 pub(super) fn purged_meanwhile(id: TaskId) -> EngineError {
     in_doubt(EngineError::Store(StoreError::Unavailable {
@@ -106,10 +109,16 @@ impl DirectEngine {
         new: NewTask<'_>,
     ) -> Result<Submitted, EngineError> {
         match &new.request.idempotency {
-            None => match self.create(id, None, new).await {
-                Err(error) if error.is_not_found() => Err(purged_meanwhile(id)),
-                created => created,
-            },
+            None => {
+                for _ in 0..CREATE_TRIES_MAX {
+                    match self.create(id, None, new).await {
+                        // As a submit after the purge would: the caller uses an id again, see [`super::purge`].
+                        Err(error) if error.is_not_found() => {}
+                        created => return created,
+                    }
+                }
+                Err(purged_meanwhile(id))
+            }
             Some(key) => self.create_with_key(id, key, new).await,
         }
     }
@@ -119,9 +128,8 @@ impl DirectEngine {
         TaskId::from_time(self.client().now(), self.runtime().random_u128())
     }
 
-    /// Creates a task, or finds the existing one. Returns `NotFound` if the existing one was purged before it could be read.
-    ///
-    /// The task is not created again then: deletes may arrive late, and those of the purge would hit it.
+    /// Creates a task, or finds the existing one. Returns `NotFound` if the existing one was purged before it could be read. It is never
+    /// created again under an id that qo generated: then the purged task was that of this very submit.
     pub(super) async fn create(
         &self,
         id: TaskId,

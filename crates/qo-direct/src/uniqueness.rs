@@ -43,8 +43,12 @@ impl DirectEngine {
                         Ok(created) => {
                             Some(created).filter(|created| is_settled_by(created, request))
                         }
-                        // The task of another submit. Its purge has released the key.
-                        Err(error) if error.is_not_found() && held.id != id => None,
+                        // The task of another submit, or an id that the caller uses again. Its purge has released the key.
+                        Err(error)
+                            if error.is_not_found() && (held.id != id || request.id.is_some()) =>
+                        {
+                            None
+                        }
                         Err(error) if error.is_not_found() => return Err(purged_meanwhile(id)),
                         Err(error) => return Err(error),
                     }
