@@ -46,7 +46,7 @@
 //! | the end of a task | 1 GET and 1 PUT of the line; 1 GET of the next task and 1 PUT of its ready entry, if there is one |
 //!
 //! In all 2 PUT and 3 or 4 GET per task. The sweeper reads the line once more for each task with a key that has finished. Submits and ends of
-//! one key contend for its line: at a round trip of 30 ms, some ten of them per second succeed. Many tasks in one call share one write.
+//! one key contend for its line, so their rate depends on the round trip. Many tasks in one call share one write.
 
 mod record;
 mod submit;

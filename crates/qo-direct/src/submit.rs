@@ -10,6 +10,9 @@
 //!
 //! A task with an ordering key joins its line between steps 4 and 5 ([`super::ordering`]).
 //!
+//! If step 3 finds that the task exists, and the task is purged before it can be read, then an id that qo generated was that of this very submit,
+//! which is done. An id that the caller chose is used again, as by a submit that comes after the purge.
+//!
 //! A repeated submit of a task that nobody has claimed yet confirms the key and writes the ready entry again, so a caller that retries
 //! after an error does not have to wait for the sweeper.
 
@@ -34,13 +37,13 @@ const CREATE_TRIES_MAX: usize = 3;
 
 /// The error of a submit whose id was taken by a task that has been purged since. It may have been the task of this very submit.
 pub(super) fn purged_meanwhile(id: TaskId) -> EngineError {
-    in_doubt(EngineError::Store(StoreError::Unavailable {
+    EngineError::Store(StoreError::Unavailable {
         key: Key::Task(id).to_string(),
         detail: "a task with this id was purged at the same moment".to_owned(),
         attempts: 1,
         elapsed: Duration::ZERO,
         in_doubt: true,
-    }))
+    })
 }
 
 /// A task to create.
